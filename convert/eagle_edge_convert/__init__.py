@@ -1,0 +1,1 @@
+"""Checkpoints to GGUF, checked before they are trusted."""

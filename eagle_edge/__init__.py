@@ -1,0 +1,1 @@
+"""EAGLE speculative decoding for quantised GGUF models: the same text, sooner."""

@@ -1,0 +1,1 @@
+#include "eagle_edge.h"
