@@ -12,8 +12,15 @@ using namespace ee::kernels;
 
 constexpr int DWORD_ROWS = 4 * ROWS; // bytes of 4 values of every row of a group
 
-// How far ahead of the block in work weights are fetched: products of several columns leave the memory idle otherwise.
+// How far ahead of the block in work weights are fetched, so that memory is not idle while columns are computed. One
+// column runs at the memory's speed: it fetches further ahead, into the second level.
 constexpr int PREFETCH_BYTES = 4096;
+
+template <int C> void prefetch(const uint8_t * block, int n_bytes) {
+    for (int i = 0; i < n_bytes; i += 64) {
+        C == 1 ? __builtin_prefetch(block + 2 * PREFETCH_BYTES + i, 0, 2) : __builtin_prefetch(block + PREFETCH_BYTES + i, 0, 3);
+    }
+}
 
 struct weights_q4_0 {
     static constexpr int SCALES = 1, QUANT_BYTES = 16, BITS = 4, OFFSET = 8;
@@ -48,10 +55,11 @@ void multiply_lanes(const uint8_t * scales, const uint8_t * quants, int n_blocks
     for (int c = 0; c < C; ++c) {
         sums[c] = isa::zero();
     }
+    constexpr int BYTES = (W::SCALES * 2 + W::QUANT_BYTES) * ROWS;
+    const uint8_t * ahead = scales;
     for (int b = 0; b < n_blocks; ++b) {
-        for (int i = 0; i < W::QUANT_BYTES * ROWS; i += 64) {
-            __builtin_prefetch(quants + PREFETCH_BYTES + i);
-        }
+        prefetch<C>(ahead, BYTES);
+        ahead += BYTES;
         isa::ints w[8];
         W::load(quants, w);
         const isa::floats scale = isa::load_half(scales);
