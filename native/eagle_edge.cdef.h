@@ -45,7 +45,7 @@ typedef struct {
     int32_t n_ctx;           /* positions in the cache; 0 = the model's own context */
     int32_t n_batch;         /* most tokens of one evaluation, 1..4096 */
     int32_t n_ubatch;        /* most tokens of one graph, 1..n_batch */
-    int32_t n_streams;       /* sequence ids for tree paths or data generation, 1..256 */
+    int32_t n_streams;       /* most nodes of a tree, streams, and rows with logits at once, 1..254 */
     int32_t n_threads;       /* >= 1 */
     int32_t n_gpu_layers;    /* 0 = none, -1 = all */
     int32_t type_k;          /* ggml_type of the K cache */
@@ -84,8 +84,6 @@ ee_status ee_target_set_taps(ee_target * target, const int32_t * boundaries, int
 ee_status ee_target_eval(ee_target * target, const int32_t * tokens, const int32_t * parents, int32_t n, ee_logits_rows rows, char * err, size_t err_len);
 /* out [V]: the logits of one node of the last evaluation. */
 ee_status ee_target_logits(ee_target * target, int32_t node, float * out, char * err, size_t err_len);
-/* out [n]: the argmax token of each given node; ties go to the lowest id. */
-ee_status ee_target_argmax(ee_target * target, const int32_t * nodes, int32_t n, int32_t * out, char * err, size_t err_len);
 /* out [n, K*E]: the taps of the given nodes of the last evaluation. */
 ee_status ee_target_taps(ee_target * target, const int32_t * nodes, int32_t n, float * out, char * err, size_t err_len);
 /* Keep the root-to-leaf path of nodes (may be empty) and drop every other node of the last evaluation. */
