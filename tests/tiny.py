@@ -27,11 +27,11 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 # Left to right in order of priority; Ġ is the byte-level spelling of a space.
-MERGES = (
+MERGES = (  # noqa: SIM905  62 strings read better as one
     "Ġ t|h e|i n|Ġ a|r e|o n|Ġt he|e r|Ġ s|a t|Ġ w|Ġ o|e n|Ġ c|i t|i s|a n|o r|e s|Ġ b|e d|Ġ f|in g|Ġ p|o u|Ġan d|"
     "a l|a r|Ġt o|Ġ m|Ġo f|Ġ in|Ġ d|Ġ h|i c|l e|Ġ th|a s|l l|o m|Ġ re|Ġ n|Ġ l|e l|Ġ g|en t|Ġ e|Ġb e|v e|Ġ y|i d|o t|"
     "u t|Ġy ou|i l|s t|c h|g h|a m|i on|t h|Ġ on"
-).split("|")  # noqa: SIM905  one token of text per merge reads better
+).split("|")
 
 
 def byte_alphabet() -> list[str]:
@@ -86,13 +86,14 @@ def write(writer: gguf.GGUFWriter, tensors: Mapping[str, Array], quant: str = "F
 
 def matrix(rng: np.random.Generator, rows: int, columns: int, gain: float = 1.0) -> Array:
     """[rows, columns] float32, scaled so that a normed input gives outputs of size ``gain``."""
-    values = rng.standard_normal((rows, columns), np.float32)
-    return values * np.float32(gain / np.sqrt(columns))
+    values: Array = rng.standard_normal((rows, columns), np.float32) * np.float32(gain / np.sqrt(columns))
+    return values
 
 
 def norm(rng: np.random.Generator, width: int) -> Array:
     """[width] float32 around 1: the weight of an RMS norm."""
-    return 1 + np.float32(0.1) * rng.standard_normal(width, np.float32)
+    values: Array = 1 + np.float32(0.1) * rng.standard_normal(width, np.float32)
+    return values
 
 
 def make_target(
