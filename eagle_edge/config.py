@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Literal
+
+from .threads import physical_cores
 
 __all__ = ["KV_TYPES", "DraftParams", "TargetParams"]
 
 # ggml_type numbers of the cache types llama.cpp can attend over on every backend.
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
-
-
-def physical_cores() -> int:
-    """The physical cores this process may run on; hyper-threads slow matrix products down."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    cores = set()
-    for cpu in allowed:
-        try:
-            with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", encoding="ascii") as siblings:
-                cores.add(siblings.read().strip())
-        except OSError:
-            cores.add(str(cpu))
-    return max(1, len(cores))
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,9 @@ ee_status ee_target_open(const char * path, const ee_target_params * params, ee_
 void      ee_target_free(ee_target * target);
 void      ee_target_get_info(const ee_target * target, ee_target_info * out);
 
+/* Use n_threads (1..512) from the next evaluation on. */
+ee_status ee_target_set_threads(ee_target * target, int32_t n_threads, char * err, size_t err_len);
+
 /* Choose the taps: boundaries[i] = b reads the residual stream entering layer b (0..n_layer; n_layer = after the last
  * layer, before the final norm; -1 = after the final norm). n = 0 stops tapping. K = n, at most 16. */
 ee_status ee_target_set_taps(ee_target * target, const int32_t * boundaries, int32_t n, ee_tap_route route, char * err, size_t err_len);
