@@ -7,7 +7,7 @@ from typing import Literal
 
 from .threads import physical_cores
 
-__all__ = ["KV_TYPES", "TargetParams"]
+__all__ = ["KV_TYPES", "DraftParams", "TargetParams"]
 
 # ggml_type numbers of the cache types llama.cpp can attend over on every backend.
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
@@ -62,3 +62,34 @@ def _within(name: str, value: int, low: int, high: int) -> None:
 def _one_of(name: str, value: str, allowed: object) -> None:
     if value not in allowed:  # type: ignore[operator]
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftParams:
+    """How a tree is drafted: EAGLE-2's dynamic tree (arXiv 2406.16858), in the terms of its published settings.
+
+    Attributes:
+        total: nodes to verify, the root included; 1 is plain decoding.
+        depth: draft evaluations of a round after the first, so the deepest node lies ``depth + 1`` below the root.
+        top_k: children drawn from a node, and nodes evaluated at each level; 1 is a chain.
+
+    Raises:
+        ValueError: a size is out of its range, or ``depth`` and ``top_k`` cannot give ``total`` nodes.
+    """
+
+    total: int = 60
+    depth: int = 7
+    top_k: int = 10
+
+    def __post_init__(self) -> None:
+        _within("total", self.total, 1, 254)
+        _within("depth", self.depth, 0, 253)
+        _within("top_k", self.top_k, 1, 253)
+        most = 1 + self.top_k + self.depth * self.top_k**2
+        if self.total > most:
+            raise ValueError(f"depth {self.depth} and top_k {self.top_k} give at most {most} nodes, not {self.total}")
+
+    @classmethod
+    def chain(cls, n: int) -> DraftParams:
+        """A chain of ``n`` drafted tokens; 0 is plain decoding."""
+        return cls(total=n + 1, depth=max(n - 1, 0), top_k=1)

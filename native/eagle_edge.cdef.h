@@ -126,6 +126,7 @@ typedef struct {
     int32_t n_threads;
     int32_t max_nodes;  /* most tree nodes evaluated between two extensions */
     int32_t max_top_k;  /* most children asked of one row */
+    int32_t n_gpu_layers; /* 0: the head runs on the CPU; otherwise on the first GPU that can run it */
 } ee_draft_params;
 
 typedef struct {
@@ -158,7 +159,7 @@ ee_status ee_draft_extend(ee_draft * draft, const int32_t * next_tokens, const f
  * parents[i] is such a number, or -1 for a child of the last pair. ids, logprobs [n, top_k] as above. */
 ee_status ee_draft_level(ee_draft * draft, const int32_t * tokens, const int32_t * parents, int32_t n, int32_t top_k, int32_t * ids, float * logprobs, char * err, size_t err_len);
 /* out [R]: the logits of a node of this round (-1: of the last pair). */
-ee_status ee_draft_logits(const ee_draft * draft, int32_t node, float * out, char * err, size_t err_len);
+ee_status ee_draft_logits(ee_draft * draft, int32_t node, float * out, char * err, size_t err_len);
 /* out [H]: the state that would be fed back under a node of this round (-1: of the last pair). */
 ee_status ee_draft_hidden(const ee_draft * draft, int32_t node, float * out, char * err, size_t err_len);
 /* Forget pairs from position n_pairs on, and the tree. */
