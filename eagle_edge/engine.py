@@ -16,8 +16,10 @@ from .config import DraftParams, SamplingParams, TargetParams
 from .draft import Draft
 from .errors import ContextFullError, PairError
 from .exactness import Exactness, Mode, open_exact
+from .gguf_header import read_header
 from .grammar import compile_constraint
 from .models import default_head, default_target
+from .pair import check_pair
 from .sampling import Sampler, TokenLogprob
 from .stats import Stats
 from .target import Evaluation, Target
@@ -65,6 +67,7 @@ class Engine:
         target_params: how to load the target from a file.
         exact: "auto" takes kernels whose rows do not depend on the tree where they cost little, "strict" insists; an
             open ``Target`` is taken as it is.
+        draft_params: the tree that ``generate`` drafts when it is given none, and the largest it can be given.
 
     Attributes:
         exactness: what was found about that when a file was opened with a head; None otherwise.
@@ -80,6 +83,7 @@ class Engine:
         head: str | os.PathLike[str] | None = None,
         target_params: TargetParams | None = None,
         exact: Mode = "auto",
+        draft_params: DraftParams | None = None,
     ) -> None:
         self.exactness: Exactness | None = None
         if isinstance(target, Target):
@@ -87,13 +91,10 @@ class Engine:
         elif head is None:
             self.target = Target(target, target_params)
         else:
-            check_pair(head, target)
+            check_pair(read_header(head), read_header(target))
             self.target, self.exactness = open_exact(target, target_params, exact)
-        self.draft = None if head is None else Draft(head, self.target)
-        if self.draft is not None:
-            if not self.target.can_branch:
-                raise PairError(f"{self.target.path}: a recurrent target cannot drop a rejected branch; run it without a head")
-            self.target.set_taps(self.draft.boundaries)
+        self.draft_params = draft_params or DraftParams()
+        self.draft = None if head is None else self._load_head(head)
         self.stats = Stats()
         self._ids: list[int] = []  # the text in the cache and its last token, which is not evaluated yet
         self._drafting: Draft | None = None  # the head while a generation drafts
@@ -106,14 +107,14 @@ class Engine:
         Args:
             prompt: text (control tokens in it are read as such) or token ids.
             params: how tokens are chosen and when to stop.
-            draft: the tree to draft; ``DraftParams(total=1)`` decodes plainly.
+            draft: the tree to draft, the engine's own by default; ``DraftParams(total=1)`` decodes plainly.
 
         Raises:
             ValueError: the prompt is empty or holds ids outside the vocabulary.
             ContextFullError: the prompt leaves no room for a token.
             GrammarError, NoTokenLeftError: the grammar is broken, or nothing may follow.
         """
-        params, draft = params or SamplingParams(), draft or DraftParams()
+        params, draft = params or SamplingParams(), draft or self.draft_params
         ids = self._checked(prompt)
         self._drafting = self.draft if draft.total > 1 else None
         stats = self.stats = Stats(prompt_n=len(ids))
@@ -153,6 +154,21 @@ class Engine:
             self.stats,
         )
 
+    def _load_head(self, head: str | os.PathLike[str]) -> Draft:
+        if not self.target.can_branch:
+            raise PairError(f"{self.target.path}: a recurrent target cannot drop a rejected branch; run it without a head")
+        params = self.target.params
+        draft = Draft(
+            head,
+            self.target.path,
+            n_ctx=self.target.n_ctx,
+            n_threads=params.n_threads,
+            params=self.draft_params,
+            n_gpu_layers=params.n_gpu_layers,
+        )
+        self.target.set_taps(draft.config.taps)
+        return draft
+
     # -- the verbs of the loop -----------------------------------------------------------------------------------------
 
     def _prefill(self, ids: list[int]) -> None:
@@ -169,7 +185,8 @@ class Engine:
                 evaluation = self.target.prefill(ids[start:end])
                 self._ids = ids[: end + 1]
                 if self._drafting is not None:
-                    self._drafting.extend(ids[start + 1 : end + 1], evaluation.taps(range(end - start)))
+                    taps = evaluation.taps(range(end - start))
+                    self._drafting.extend(ids[start + 1 : end + 1], taps, last=end == len(ids) - 1)
 
     def _reusable(self, ids: list[int]) -> int:
         """Committed tokens that ``ids`` starts with, less one: a head's cache at t depends on token t + 1."""
