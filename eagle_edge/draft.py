@@ -91,6 +91,10 @@ class Draft:
         """Committed pairs."""
         return int(lib.ee_draft_n_pairs(self.handle.pointer))
 
+    def set_threads(self, n_threads: int) -> None:
+        """Use this many CPU threads from now on."""
+        call(lib.ee_draft_set_threads, self.handle.pointer, n_threads)
+
     def extend(self, next_tokens: Sequence[int] | Int32, taps: Float32, *, last: bool = True) -> None:
         """Commit pairs and drop the tree of the last round.
 

@@ -139,10 +139,10 @@ uintptr_t ee_vocab_address(const ee_target * target);
 /* -- draft -------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int32_t n_ctx;      /* pairs the cache can hold */
+    int32_t n_ctx;        /* pairs the cache can hold */
     int32_t n_threads;
-    int32_t max_nodes;  /* most tree nodes evaluated between two extensions */
-    int32_t max_top_k;  /* most children asked of one row */
+    int32_t max_nodes;    /* most tree nodes evaluated between two extensions */
+    int32_t max_top_k;    /* most children asked of one row */
     int32_t n_gpu_layers; /* 0: the head runs on the CPU; otherwise on the first GPU that can run it */
 } ee_draft_params;
 
@@ -165,6 +165,8 @@ typedef struct {
 ee_status ee_draft_open(const char * path, const char * target_path, const ee_draft_params * params, ee_draft ** out, char * err, size_t err_len);
 void      ee_draft_free(ee_draft * draft);
 void      ee_draft_get_info(const ee_draft * draft, ee_draft_info * out);
+/* Use n_threads (1..512) from the next evaluation on. */
+ee_status ee_draft_set_threads(ee_draft * draft, int32_t n_threads, char * err, size_t err_len);
 /* out [R]: the target id of each draft id. */
 ee_status ee_draft_vocab(const ee_draft * draft, int32_t * out, char * err, size_t err_len);
 
