@@ -158,9 +158,9 @@ def test_the_order_is_temperature_top_k_top_p_min_p() -> None:
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
     sampler = Sampler(SamplingParams(temperature=2.0, top_k=3, top_p=0.7, min_p=0.9), 4)
     # sqrt of the probabilities, three kept: 0.43, 0.33, 0.24; top-p 0.7 keeps two, min-p 0.9 the best one only
-    assert [0] == sampler.process(logits).ids.tolist()
+    assert sampler.process(logits).ids.tolist() == [0]
     wider = Sampler(SamplingParams(temperature=2.0, top_k=3, top_p=0.7, min_p=0.5), 4)
-    assert [0, 1] == wider.process(logits).ids.tolist()
+    assert wider.process(logits).ids.tolist() == [0, 1]
     assert wider.process(logits).probabilities() == pytest.approx(
         np.sqrt([0.5, 0.3]) / np.sqrt([0.5, 0.3]).sum(), rel=1e-5
     )
