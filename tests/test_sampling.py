@@ -251,8 +251,8 @@ def test_no_token_left_says_why(temperature: float) -> None:
         Sampler(SamplingParams(temperature=temperature, logit_bias=ban_all), 16).pick(logits, 0)
     with pytest.raises(NoTokenLeftError, match="grammar allows no token"):
         Sampler(SamplingParams(temperature=temperature), 16, constraint=Only(16, set())).pick(logits, 0)
+    params = SamplingParams(temperature=temperature, logit_bias={4: -math.inf})
     with pytest.raises(NoTokenLeftError, match="ban every token the grammar allows"):
-        params = SamplingParams(temperature=temperature, logit_bias={4: -math.inf})
         Sampler(params, 16, constraint=Only(16, {4})).pick(logits, 0)
 
 

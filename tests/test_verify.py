@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from eagle_edge import noise
-from eagle_edge import verify as verify_module
 from eagle_edge.config import SamplingParams
 from eagle_edge.errors import NoTokenLeftError
 from eagle_edge.filters import Candidates, proposal
@@ -156,7 +155,7 @@ def test_any_draft_gives_the_plain_text(
 def test_a_right_draft_takes_few_rounds_and_a_wrong_one_takes_all(params: SamplingParams) -> None:
     """A draft of the very next tokens is accepted whole; one that is never right gives the same text."""
     table, prompt = Table(9), [1, 7]
-    text = [token for token in plain(table, params, prompt, 60)]
+    text = plain(table, params, prompt, 60)
     ahead = prompt + text
 
     def right(so_far: list[int]) -> Tree:
@@ -184,7 +183,7 @@ def test_logprobs_do_not_depend_on_the_draft() -> None:
 
 
 def test_nothing_is_accepted_after_an_end_token() -> None:
-    """A picked end token ends the walk, though the draft goes on under it; a drafted one that is not picked does not."""
+    """A picked end token ends the walk, though the draft goes on; a drafted one that is not picked does not."""
     table = Table(1)
     table.rows[:, 5, END] = 50
     tree = chain(5, np.array([END, 6, 7], np.int32))
@@ -332,15 +331,14 @@ def test_the_test_sees_a_wrong_q() -> None:
 def test_the_test_sees_a_wrong_sibling_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sampling the full distribution after rejections, instead of the residual, fails the chi-square test."""
     table, settings = Table(5), SAMPLED[1]
-    honest = verify_module.Sampler.choose
+    honest = Sampler.choose
 
     def full(self: Sampler, candidates: Candidates, position: int, stream: int) -> int:
-        text_so_far = [1] if position == 1 else None
-        if text_so_far is not None:
-            candidates = self.process(table.logits(text_so_far))
+        if position == 1:
+            candidates = self.process(table.logits([1]))
         return honest(self, candidates, position, stream)
 
-    monkeypatch.setattr(verify_module.Sampler, "choose", full)
+    monkeypatch.setattr(Sampler, "choose", full)
     pairs = sample_pairs(table, settings, "siblings", lambda text, _: (likely_tree(table, text, (3, 2)), {}))
     assert p_value(pairs, pair_probabilities(table, settings)) < 1e-6
 
