@@ -26,9 +26,18 @@ void write_error(char * err, size_t err_len, const char * text) {
 
 } // namespace ee
 
-static std::atomic<int32_t> log_level{0};
+static std::atomic<int32_t>     log_level{0};
+static thread_local std::string log_error;
 
-static void log_callback(ggml_log_level, const char * text, void *) {
+std::string ee::last_log_error() {
+    return log_error.empty() ? "no reason given" : log_error;
+}
+
+static void log_callback(ggml_log_level level, const char * text, void *) {
+    if (level == GGML_LOG_LEVEL_ERROR) {
+        log_error = text;
+        log_error.erase(log_error.find_last_not_of("\r\n ") + 1);
+    }
     if (log_level > 0) {
         fputs(text, stderr);
     }

@@ -18,6 +18,9 @@ struct error : std::runtime_error {
 
 [[noreturn]] void fail(ee_status status, const char * format, ...) __attribute__((format(printf, 2, 3)));
 
+// The last error line llama.cpp or ggml logged on this thread, without its line end.
+std::string last_log_error();
+
 void write_error(char * err, size_t err_len, const char * text);
 
 // Run body(), turning every exception into a status and one line of text.

@@ -45,7 +45,7 @@ typedef struct {
     int32_t n_ctx;           /* positions in the cache; 0 = the model's own context */
     int32_t n_batch;         /* most tokens of one evaluation, 1..4096 */
     int32_t n_ubatch;        /* most tokens of one graph, 1..n_batch */
-    int32_t n_streams;       /* sequence ids for tree paths or data generation, 1..256 */
+    int32_t n_streams;       /* most nodes of a tree, streams, and rows with logits at once, 1..254 */
     int32_t n_threads;       /* >= 1 */
     int32_t n_gpu_layers;    /* 0 = none, -1 = all */
     int32_t type_k;          /* ggml_type of the K cache */
@@ -75,6 +75,9 @@ ee_status ee_target_open(const char * path, const ee_target_params * params, ee_
 void      ee_target_free(ee_target * target);
 void      ee_target_get_info(const ee_target * target, ee_target_info * out);
 
+/* Use n_threads (1..512) from the next evaluation on. */
+ee_status ee_target_set_threads(ee_target * target, int32_t n_threads, char * err, size_t err_len);
+
 /* Choose the taps: boundaries[i] = b reads the residual stream entering layer b (0..n_layer; n_layer = after the last
  * layer, before the final norm; -1 = after the final norm). n = 0 stops tapping. K = n, at most 16. */
 ee_status ee_target_set_taps(ee_target * target, const int32_t * boundaries, int32_t n, ee_tap_route route, char * err, size_t err_len);
@@ -84,8 +87,6 @@ ee_status ee_target_set_taps(ee_target * target, const int32_t * boundaries, int
 ee_status ee_target_eval(ee_target * target, const int32_t * tokens, const int32_t * parents, int32_t n, ee_logits_rows rows, char * err, size_t err_len);
 /* out [V]: the logits of one node of the last evaluation. */
 ee_status ee_target_logits(ee_target * target, int32_t node, float * out, char * err, size_t err_len);
-/* out [n]: the argmax token of each given node; ties go to the lowest id. */
-ee_status ee_target_argmax(ee_target * target, const int32_t * nodes, int32_t n, int32_t * out, char * err, size_t err_len);
 /* out [n, K*E]: the taps of the given nodes of the last evaluation. */
 ee_status ee_target_taps(ee_target * target, const int32_t * nodes, int32_t n, float * out, char * err, size_t err_len);
 /* Keep the root-to-leaf path of nodes (may be empty) and drop every other node of the last evaluation. */
@@ -125,6 +126,7 @@ typedef struct {
     int32_t n_threads;
     int32_t max_nodes;  /* most tree nodes evaluated between two extensions */
     int32_t max_top_k;  /* most children asked of one row */
+    int32_t n_gpu_layers; /* 0: the head runs on the CPU; otherwise on the first GPU that can run it */
 } ee_draft_params;
 
 typedef struct {
@@ -157,7 +159,7 @@ ee_status ee_draft_extend(ee_draft * draft, const int32_t * next_tokens, const f
  * parents[i] is such a number, or -1 for a child of the last pair. ids, logprobs [n, top_k] as above. */
 ee_status ee_draft_level(ee_draft * draft, const int32_t * tokens, const int32_t * parents, int32_t n, int32_t top_k, int32_t * ids, float * logprobs, char * err, size_t err_len);
 /* out [R]: the logits of a node of this round (-1: of the last pair). */
-ee_status ee_draft_logits(const ee_draft * draft, int32_t node, float * out, char * err, size_t err_len);
+ee_status ee_draft_logits(ee_draft * draft, int32_t node, float * out, char * err, size_t err_len);
 /* out [H]: the state that would be fed back under a node of this round (-1: of the last pair). */
 ee_status ee_draft_hidden(const ee_draft * draft, int32_t node, float * out, char * err, size_t err_len);
 /* Forget pairs from position n_pairs on, and the tree. */
