@@ -51,6 +51,9 @@ void check_config(const gguf_file & file, const head_config & c) {
     for (const int32_t tap : c.taps) {
         within(file, "a layer of target_layers", tap, -1, 100000);
     }
+    if (!(c.rms_eps > 0) || !(c.rope_theta > 0) || !std::isfinite(c.rope_theta)) {
+        fail(EE_ERR_FILE, "%s: layer_norm_rms_epsilon is %g and rope.freq_base %g, both must be positive", file.path().c_str(), c.rms_eps, c.rope_theta);
+    }
     const bool reads_one_tap = c.taps.size() == 1 && c.n_embd == c.n_embd_target;
     if (c.n_head % c.n_head_kv != 0 || c.head_dim % 2 != 0 || (c.norm_before_fc && c.fc_norm) || ((!c.fc || c.eagle1) && !reads_one_tap)) {
         fail(EE_ERR_FILE, "%s: the head's keys contradict each other (heads, head width or taps)", file.path().c_str());
