@@ -6,15 +6,21 @@ tokens. It is a property of the weights' types and of the kernels that serve the
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
+from .config import TargetParams
+from .errors import NativeError
 from .target import Evaluation, Target
 from .tree import Tree, chain
 
-__all__ = ["Exactness", "check"]
+__all__ = ["Exactness", "Mode", "check", "open_exact"]
+
+Mode = Literal["auto", "strict"]
 
 # Past 256 used cells llama.cpp's CPU attention splits a lone row's cells among its threads (ggml-cpu/ops.cpp,
 # use_split_kv_path), so a check that stays below proves little for long texts.
@@ -63,6 +69,63 @@ def check(target: Target, max_seconds: float = 1.0) -> Exactness:
     target.rewind(0)
     rows = np.concatenate(differences)
     return Exactness(bool(np.all(rows == 0)), float(rows.max()), len(rows), n_cells if len(differences) == 2 else 0)
+
+
+# Kernel choices that can make rows equal, cheapest first: let a lone row take a tree's kernels, or forgo re-laid weights.
+_ALTERNATIVES: tuple[dict[str, bool], ...] = (
+    {"pair_single_row": True},
+    {"repack": False},
+    {"pair_single_row": True, "repack": False},
+)
+_LITTLE = 1.15  # the most an exact choice may cost under "auto", as a factor of a round's time
+
+
+def open_exact(
+    path: str | os.PathLike[str], params: TargetParams | None = None, mode: Mode = "auto"
+) -> tuple[Target, Exactness]:
+    """Open a target with kernels that make tree rows equal lone rows, where there are such.
+
+    Args:
+        path: the GGUF file.
+        params: how to load it; only its kernel choices are changed.
+        mode: "auto" changes them when that costs little, "strict" at any cost.
+
+    Raises:
+        NativeError: mode is "strict" and no choice of kernels is exact for this file.
+        FileFormatError: as ``Target``.
+    """
+    params = params or TargetParams()
+    target = Target(path, params)
+    if not target.can_branch:
+        return target, Exactness(True, 0.0, 0, 0)
+    found = check(target)
+    if found.rows_equal:
+        return target, found
+    bound = float("inf") if mode == "strict" else _LITTLE * _round_ms(target)
+    for change in _ALTERNATIVES:
+        other = Target(path, replace(params, **change))
+        outcome = check(other)
+        if outcome.rows_equal and _round_ms(other) <= bound:
+            target.close()
+            return other, outcome
+        other.close()
+    if mode == "strict":
+        target.close()
+        raise NativeError(f"{os.fspath(path)}: no choice of kernels gives rows that do not depend on the tree; use --exact auto")
+    return target, found
+
+
+def _round_ms(target: Target) -> float:
+    """Milliseconds of a lone row and of a chain of 8, each the median of 5."""
+    target.rewind(0)
+    times = np.zeros((5, 2))
+    for i in range(5):
+        for j, n in enumerate((1, 8)):
+            start = time.perf_counter()
+            target.eval_tree(chain(0, np.zeros(n - 1, np.int32)))
+            times[i, j] = (time.perf_counter() - start) * 1e3
+    target.rewind(0)
+    return float(np.median(times, axis=0).sum())
 
 
 def _compare(target: Target, random: np.random.Generator) -> np.ndarray:

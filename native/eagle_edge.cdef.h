@@ -39,6 +39,23 @@ void ee_log_level(int32_t level);
 /* The version string of the llama.cpp libraries this process runs, owned by the library. */
 const char * ee_system_info(void);
 
+/* -- kernels ------------------------------------------------------------------------------------------------------ */
+
+typedef enum {
+    EE_KERNELS_AUTO      = 0, /* native where they can run, llama.cpp's elsewhere */
+    EE_KERNELS_NATIVE    = 1, /* native, or an error */
+    EE_KERNELS_LLAMA_CPP = 2, /* llama.cpp's, for models loaded from now on */
+} ee_kernels_mode;
+
+/* Choose the CPU kernels of every model loaded after this call, and of attention. Native kernels have to be installed
+ * before the process loads its first model. path: NULL for the best one, or avx512vnni, avxvnni, avx2, neon_i8mm,
+ * neon_dot; all of them give the same bits. */
+ee_status ee_kernels_install(ee_kernels_mode mode, const char * path, char * err, size_t err_len);
+/* The path native kernels run on, "" when they do not. */
+const char * ee_kernels_path(void);
+/* Why they do not, in a few words; valid until the next installation. */
+const char * ee_kernels_note(void);
+
 /* -- target ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {

@@ -1,0 +1,268 @@
+"""The loop: propose a tree, evaluate it, verify it, commit what the target agrees with.
+
+Plain decoding, chains and trees are the same loop; they differ in the tree that is proposed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .config import DraftParams, SamplingParams, TargetParams
+from .draft import Draft
+from .errors import ContextFullError, PairError
+from .exactness import Exactness, Mode, open_exact
+from .gguf_header import read_header
+from .grammar import compile_constraint
+from .models import default_head, default_target
+from .pair import check_pair
+from .sampling import Sampler, TokenLogprob
+from .stats import Stats
+from .target import Evaluation, Target
+from .text import TextStream
+from .tree import Tree, chain
+from .verify import Verified, verify
+
+__all__ = ["Completion", "Engine", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one round added to the text.
+
+    Attributes:
+        text: complete characters that can be shown now; may be empty.
+        token_ids: the tokens kept, 1 to tree depth + 1.
+        logprobs: one entry a token when asked for.
+        finish_reason: None while it goes on, then "stop" or "length".
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole generation."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    logprobs: tuple[TokenLogprob, ...]
+    stats: Stats
+
+
+class Engine:
+    """A target, and a head that drafts for it; the text is the target's alone.
+
+    Args:
+        target: a GGUF file or an open ``Target``.
+        head: a head's GGUF file, or None for plain decoding.
+        target_params: how to load the target from a file.
+        exact: "auto" takes kernels whose rows do not depend on the tree where they cost little, "strict" insists; an
+            open ``Target`` is taken as it is.
+        draft_params: the tree that ``generate`` drafts when it is given none, and the largest it can be given.
+
+    Attributes:
+        exactness: what was found about that when a file was opened with a head; None otherwise.
+        stats: counts and times of the latest generation.
+
+    Raises:
+        FileFormatError, PairError, NativeError: as ``Target`` and ``Draft`` do.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | Target,
+        head: str | os.PathLike[str] | None = None,
+        target_params: TargetParams | None = None,
+        exact: Mode = "auto",
+        draft_params: DraftParams | None = None,
+    ) -> None:
+        self.exactness: Exactness | None = None
+        if isinstance(target, Target):
+            self.target = target
+        elif head is None:
+            self.target = Target(target, target_params)
+        else:
+            check_pair(read_header(head), read_header(target))
+            self.target, self.exactness = open_exact(target, target_params, exact)
+        self.draft_params = draft_params or DraftParams()
+        self.draft = None if head is None else self._load_head(head)
+        self.stats = Stats()
+        self._ids: list[int] = []  # the text in the cache and its last token, which is not evaluated yet
+        self._drafting: Draft | None = None  # the head while a generation drafts
+
+    def generate(
+        self, prompt: str | Sequence[int], params: SamplingParams | None = None, draft: DraftParams | None = None
+    ) -> Iterator[Step]:
+        """Yield steps until a stop; closing the iterator early leaves the engine ready for the next prompt.
+
+        Args:
+            prompt: text (control tokens in it are read as such) or token ids.
+            params: how tokens are chosen and when to stop.
+            draft: the tree to draft, the engine's own by default; ``DraftParams(total=1)`` decodes plainly.
+
+        Raises:
+            ValueError: the prompt is empty or holds ids outside the vocabulary.
+            ContextFullError: the prompt leaves no room for a token.
+            GrammarError, NoTokenLeftError: the grammar is broken, or nothing may follow.
+        """
+        params, draft = params or SamplingParams(), draft or self.draft_params
+        ids = self._checked(prompt)
+        self._drafting = self.draft if draft.total > 1 else None
+        stats = self.stats = Stats(prompt_n=len(ids))
+        sampler = self._sampler(params, ids)
+        stream = TextStream(self.target.piece, params.stop)
+        try:
+            self._prefill(ids)
+            while True:
+                start = time.perf_counter()
+                limit = self._room(params)
+                with stats.timed("draft"):
+                    tree = self._propose(draft, limit)
+                with stats.timed("verify"):
+                    evaluation = self.target.eval_tree(tree)
+                verified = verify(tree, evaluation, sampler, len(self._ids), limit)
+                step = self._step(verified, stream, limit)
+                self._commit(evaluation, verified, len(step.token_ids))
+                stats.count_round(tree, verified.path)
+                stats.generated_n += len(step.token_ids)
+                stats.round_ms.append((time.perf_counter() - start) * 1e3)
+                yield step
+                if step.finish_reason is not None:
+                    return
+        finally:
+            self._settle()
+
+    def complete(
+        self, prompt: str | Sequence[int], params: SamplingParams | None = None, draft: DraftParams | None = None
+    ) -> Completion:
+        """The whole generation at once; arguments and errors as ``generate``."""
+        steps = list(self.generate(prompt, params, draft))
+        return Completion(
+            "".join(step.text for step in steps),
+            tuple(token for step in steps for token in step.token_ids),
+            steps[-1].finish_reason or "stop",
+            tuple(entry for step in steps for entry in step.logprobs),
+            self.stats,
+        )
+
+    def _load_head(self, head: str | os.PathLike[str]) -> Draft:
+        if not self.target.can_branch:
+            raise PairError(f"{self.target.path}: a recurrent target cannot drop a rejected branch; run it without a head")
+        params = self.target.params
+        draft = Draft(
+            head,
+            self.target.path,
+            n_ctx=self.target.n_ctx,
+            n_threads=params.n_threads,
+            params=self.draft_params,
+            n_gpu_layers=params.n_gpu_layers,
+        )
+        self.target.set_taps(draft.config.taps)
+        return draft
+
+    # -- the verbs of the loop -----------------------------------------------------------------------------------------
+
+    def _prefill(self, ids: list[int]) -> None:
+        """Bring the caches to ``ids`` without its last token, reusing what they share with the text before."""
+        with self.stats.timed("prefill"):
+            keep = self._reusable(ids)
+            self.target.rewind(keep)
+            if self.draft is not None:
+                self.draft.rewind(min(keep, self.draft.n_pairs))
+            self._ids = ids[: keep + 1]
+            self.stats.reused_n = keep
+            for start in range(keep, len(ids) - 1, self.target.params.n_batch):
+                end = min(start + self.target.params.n_batch, len(ids) - 1)
+                evaluation = self.target.prefill(ids[start:end])
+                self._ids = ids[: end + 1]
+                if self._drafting is not None:
+                    taps = evaluation.taps(range(end - start))
+                    self._drafting.extend(ids[start + 1 : end + 1], taps, last=end == len(ids) - 1)
+
+    def _reusable(self, ids: list[int]) -> int:
+        """Committed tokens that ``ids`` starts with, less one: a head's cache at t depends on token t + 1."""
+        shared = 0
+        for old, new in zip(self._ids, ids, strict=False):
+            if old != new:
+                break
+            shared += 1
+        keep = max(0, shared - 1)
+        if self._drafting is not None:
+            keep = min(keep, self._drafting.n_pairs)
+        return keep if self.target.can_branch or keep == self.target.n_past else 0
+
+    def _propose(self, params: DraftParams, limit: int) -> Tree:
+        """The tree to verify under the last token; only its root when nothing is drafted."""
+        if self._drafting is None or self._drafting.n_pairs == 0:
+            return chain(self._ids[-1], np.empty(0, np.int32))
+        return self._drafting.propose(self._ids[-1], params, room=limit - 1)
+
+    def _commit(self, evaluation: Evaluation, verified: Verified, tokens: tuple[int, ...]) -> None:
+        """Keep the root and the accepted nodes before the last of ``tokens``, in both caches."""
+        path = [0, *verified.path][: len(tokens)]
+        with self.stats.timed("verify"):
+            self.target.commit(path)
+            self._ids += tokens
+        if self._drafting is not None:
+            with self.stats.timed("draft"):
+                self._drafting.extend(tokens, evaluation.taps(path))
+
+    def _settle(self) -> None:
+        """Make caches and text agree again, wherever the generation was left."""
+        n_past = min(self.target.n_past, max(0, len(self._ids) - 1))
+        if n_past < self.target.n_past:
+            self.target.rewind(n_past)
+        if self.draft is not None and self.draft.n_pairs > n_past:
+            self.draft.rewind(n_past)
+
+    # -- details -------------------------------------------------------------------------------------------------------
+
+    def _checked(self, prompt: str | Sequence[int]) -> list[int]:
+        ids = self.target.tokenize(prompt, parse_special=True) if isinstance(prompt, str) else [int(i) for i in prompt]
+        if not ids:
+            raise ValueError("the prompt is empty; give at least one token")
+        if min(ids) < 0 or max(ids) >= self.target.n_vocab:
+            raise ValueError(f"the prompt holds ids outside the vocabulary of {self.target.n_vocab}")
+        if len(ids) >= self.target.n_ctx:
+            raise ContextFullError(
+                f"the prompt has {len(ids)} tokens and the context {self.target.n_ctx}: shorten it or raise --n-ctx"
+            )
+        return ids
+
+    def _room(self, params: SamplingParams) -> int:
+        """The most tokens this round may add: what max_tokens and the context leave."""
+        left = self.target.n_ctx - len(self._ids)
+        return left if params.max_tokens is None else min(left, params.max_tokens - self.stats.generated_n)
+
+    def reset(self) -> None:
+        """Empty the caches, as if nothing had been generated."""
+        self._ids = []
+        self.target.rewind(0)
+        if self.draft is not None:
+            self.draft.rewind(0)
+
+    @classmethod
+    def packaged(cls, target_params: TargetParams | None = None) -> Engine:
+        """The default model with the head trained for it."""
+        return cls(default_target(), default_head(), target_params)
+
+    def close(self) -> None:
+        """Free head and target; closing again does nothing."""
+        if self.draft is not None:
+            self.draft.close()
+        self.target.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
