@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses, checked once when they are made."""
+"""What a caller may choose, as frozen dataclasses that are checked once, when they are made."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class TargetParams:
         flash_attn: "auto", "on" or "off".
         max_nodes: most nodes of one tree, root included, 1..254.
         repack: let llama.cpp re-lay weights for its faster kernels.
+        kernels: whose CPU kernels serve the weights: "auto" takes ours where they can run, "native" insists,
+            "llama.cpp" forbids them. Ours have to be chosen before the process loads its first model.
         pair_single_row: evaluate a lone row as two, so that it takes the kernels that a tree takes.
 
     Raises:
@@ -46,6 +48,7 @@ class TargetParams:
     flash_attn: Literal["auto", "on", "off"] = "auto"
     max_nodes: int = 64
     repack: bool = True
+    kernels: Literal["auto", "native", "llama.cpp"] = "auto"
     pair_single_row: bool = False
 
     def __post_init__(self) -> None:
@@ -57,6 +60,7 @@ class TargetParams:
         _one_of("type_k", self.type_k, KV_TYPES)
         _one_of("type_v", self.type_v, KV_TYPES)
         _one_of("flash_attn", self.flash_attn, ("auto", "on", "off"))
+        _one_of("kernels", self.kernels, ("auto", "native", "llama.cpp"))
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:

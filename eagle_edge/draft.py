@@ -1,7 +1,7 @@
 """The draft: an EAGLE head that proposes a token tree from the target's taps.
 
-It keeps its own cache of pairs: the taps of position t with the token at t + 1. It knows nothing of the target's cache, of
-verification or of text.
+It keeps its own cache of pairs: the taps of position t with the token at t + 1. It knows nothing of the target's cache,
+of verification or of text.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ class Draft:
     def n_pairs(self) -> int:
         """Committed pairs."""
         return int(lib.ee_draft_n_pairs(self.handle.pointer))
+
+    def set_threads(self, n_threads: int) -> None:
+        """Use this many CPU threads from now on."""
+        call(lib.ee_draft_set_threads, self.handle.pointer, n_threads)
 
     def extend(self, next_tokens: Sequence[int] | Int32, taps: Float32, *, last: bool = True) -> None:
         """Commit pairs and drop the tree of the last round.

@@ -5,6 +5,7 @@ Plain decoding, chains and trees are the same loop; they differ in the tree that
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -16,8 +17,10 @@ from .config import DraftParams, SamplingParams, TargetParams
 from .draft import Draft
 from .errors import ContextFullError, PairError
 from .exactness import Exactness, Mode, open_exact
+from .gguf_header import read_header
 from .grammar import compile_constraint
 from .models import default_head, default_target
+from .pair import check_pair
 from .sampling import Sampler, TokenLogprob
 from .stats import Stats
 from .target import Evaluation, Target
@@ -34,7 +37,8 @@ class Step:
 
     Attributes:
         text: complete characters that can be shown now; may be empty.
-        token_ids: the tokens kept, 1 to tree depth + 1.
+        token_ids: the tokens of this round, 1 to tree depth + 1. A stop string may take back the last tokens of the
+            generation, also of earlier steps: ``Stats.generated_n`` of all are kept.
         logprobs: one entry a token when asked for.
         finish_reason: None while it goes on, then "stop" or "length".
     """
@@ -65,6 +69,7 @@ class Engine:
         target_params: how to load the target from a file.
         exact: "auto" takes kernels whose rows do not depend on the tree where they cost little, "strict" insists; an
             open ``Target`` is taken as it is.
+        draft_params: the tree that ``generate`` drafts when it is given none, and the largest it can be given.
 
     Attributes:
         exactness: what was found about that when a file was opened with a head; None otherwise.
@@ -80,6 +85,7 @@ class Engine:
         head: str | os.PathLike[str] | None = None,
         target_params: TargetParams | None = None,
         exact: Mode = "auto",
+        draft_params: DraftParams | None = None,
     ) -> None:
         self.exactness: Exactness | None = None
         if isinstance(target, Target):
@@ -87,13 +93,10 @@ class Engine:
         elif head is None:
             self.target = Target(target, target_params)
         else:
-            check_pair(head, target)
+            check_pair(read_header(head), read_header(target))
             self.target, self.exactness = open_exact(target, target_params, exact)
-        self.draft = None if head is None else Draft(head, self.target)
-        if self.draft is not None:
-            if not self.target.can_branch:
-                raise PairError(f"{self.target.path}: a recurrent target cannot drop a rejected branch; run it without a head")
-            self.target.set_taps(self.draft.boundaries)
+        self.draft_params = draft_params or DraftParams()
+        self.draft = None if head is None else self._load_head(head)
         self.stats = Stats()
         self._ids: list[int] = []  # the text in the cache and its last token, which is not evaluated yet
         self._drafting: Draft | None = None  # the head while a generation drafts
@@ -106,14 +109,14 @@ class Engine:
         Args:
             prompt: text (control tokens in it are read as such) or token ids.
             params: how tokens are chosen and when to stop.
-            draft: the tree to draft; ``DraftParams(total=1)`` decodes plainly.
+            draft: the tree to draft, the engine's own by default; ``DraftParams(total=1)`` decodes plainly.
 
         Raises:
             ValueError: the prompt is empty or holds ids outside the vocabulary.
             ContextFullError: the prompt leaves no room for a token.
             GrammarError, NoTokenLeftError: the grammar is broken, or nothing may follow.
         """
-        params, draft = params or SamplingParams(), draft or DraftParams()
+        params, draft = params or SamplingParams(), draft or self.draft_params
         ids = self._checked(prompt)
         self._drafting = self.draft if draft.total > 1 else None
         stats = self.stats = Stats(prompt_n=len(ids))
@@ -130,10 +133,8 @@ class Engine:
                     evaluation = self.target.eval_tree(tree)
                 verified = verify(tree, evaluation, sampler, len(self._ids), limit)
                 step = self._step(verified, stream, limit)
-                self._commit(evaluation, verified, len(step.token_ids))
-                stats.count_round(tree, verified.path)
-                stats.generated_n += len(step.token_ids)
-                stats.round_ms.append((time.perf_counter() - start) * 1e3)
+                self._commit(evaluation, verified, step.token_ids)
+                self._count(tree, verified, stream, step, time.perf_counter() - start)
                 yield step
                 if step.finish_reason is not None:
                     return
@@ -145,13 +146,29 @@ class Engine:
     ) -> Completion:
         """The whole generation at once; arguments and errors as ``generate``."""
         steps = list(self.generate(prompt, params, draft))
+        n_kept = self.stats.generated_n
         return Completion(
             "".join(step.text for step in steps),
-            tuple(token for step in steps for token in step.token_ids),
+            tuple(token for step in steps for token in step.token_ids)[:n_kept],
             steps[-1].finish_reason or "stop",
-            tuple(entry for step in steps for entry in step.logprobs),
+            tuple(entry for step in steps for entry in step.logprobs)[:n_kept],
             self.stats,
         )
+
+    def _load_head(self, head: str | os.PathLike[str]) -> Draft:
+        if not self.target.can_branch:
+            raise PairError(f"{self.target.path}: a recurrent target cannot drop a rejected branch; run it without a head")
+        params = self.target.params
+        draft = Draft(
+            head,
+            self.target.path,
+            n_ctx=self.target.n_ctx,
+            n_threads=params.n_threads,
+            params=self.draft_params,
+            n_gpu_layers=params.n_gpu_layers,
+        )
+        self.target.set_taps(draft.config.taps)
+        return draft
 
     # -- the verbs of the loop -----------------------------------------------------------------------------------------
 
@@ -169,7 +186,8 @@ class Engine:
                 evaluation = self.target.prefill(ids[start:end])
                 self._ids = ids[: end + 1]
                 if self._drafting is not None:
-                    self._drafting.extend(ids[start + 1 : end + 1], evaluation.taps(range(end - start)))
+                    taps = evaluation.taps(range(end - start))
+                    self._drafting.extend(ids[start + 1 : end + 1], taps, last=end == len(ids) - 1)
 
     def _reusable(self, ids: list[int]) -> int:
         """Committed tokens that ``ids`` starts with, less one: a head's cache at t depends on token t + 1."""
@@ -199,6 +217,32 @@ class Engine:
             with self.stats.timed("draft"):
                 self._drafting.extend(tokens, evaluation.taps(path))
 
+    def _step(self, verified: Verified, stream: TextStream, limit: int) -> Step:
+        """The text of the verified tokens, cut at the first stop."""
+        text, n_tokens, reason = "", 0, None
+        for token in verified.tokens:
+            text += stream.push(token)
+            n_tokens += 1
+            if stream.stopped is not None:
+                break
+        if verified.ended or stream.stopped is not None:
+            reason = "stop"
+        elif n_tokens == limit:
+            reason = "length"
+        if reason is not None:
+            text += stream.flush()
+        if stream.stopped is not None:
+            reason = "stop"
+        return Step(text, verified.tokens[:n_tokens], verified.logprobs[:n_tokens], reason)
+
+    def _count(self, tree: Tree, verified: Verified, stream: TextStream, step: Step, seconds: float) -> None:
+        """Note the round in the statistics; a stop string takes back the tokens it does not need."""
+        stats, n_prompt = self.stats, self.stats.prompt_n
+        if stream.stopped is not None:
+            del self._ids[n_prompt + stream.n_kept :]
+        stats.count_round(tree, verified.path, seconds)
+        stats.generated_n = len(self._ids) - n_prompt
+
     def _settle(self) -> None:
         """Make caches and text agree again, wherever the generation was left."""
         n_past = min(self.target.n_past, max(0, len(self._ids) - 1))
@@ -220,6 +264,14 @@ class Engine:
                 f"the prompt has {len(ids)} tokens and the context {self.target.n_ctx}: shorten it or raise --n-ctx"
             )
         return ids
+
+    def _sampler(self, params: SamplingParams, ids: list[int]) -> Sampler:
+        constraint = compile_constraint(params, self.target)
+        return Sampler(params, self.target.n_vocab, ids, self._end_ids, constraint)
+
+    @functools.cached_property
+    def _end_ids(self) -> tuple[int, ...]:
+        return tuple(token for token in range(self.target.n_vocab) if self.target.is_end(token))
 
     def _room(self, params: SamplingParams) -> int:
         """The most tokens this round may add: what max_tokens and the context leave."""

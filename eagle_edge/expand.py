@@ -75,8 +75,9 @@ def _frontier(scores: Float32, newest: npt.NDArray[np.intp], m: int, top_k: int)
     best = newest[np.argsort(-scores[newest], kind="stable")[:top_k]]
     if len(scores) <= m:
         return best
-    bar = np.partition(scores, len(scores) - m)[len(scores) - m]  # the m-th best
-    return best[scores[best] > bar]
+    bar = float(np.partition(scores, len(scores) - m)[len(scores) - m])  # the m-th best
+    kept: npt.NDArray[np.intp] = best[scores[best] > bar]
+    return kept
 
 
 def _depth_first(root: int, kept: npt.NDArray[np.intp], tokens: Int32, parent: Int32, scores: Float32) -> Tree:

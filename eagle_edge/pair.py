@@ -109,7 +109,7 @@ def _shape_differences(config: HeadConfig, head: GgufHeader, target: GgufHeader)
     arch = target.architecture
     width, n_layer = target.get(f"{arch}.embedding_length", int), target.get(f"{arch}.block_count", int)
     if config.n_embd_target != width:
-        yield f"the head reads hidden states {config.n_embd_target} wide, the target's are {width}: it is for another target"
+        yield f"the head reads hidden states {config.n_embd_target} wide, the target's are {width}: another target"
     for tap in config.taps:
         if tap > n_layer:
             yield f"the head taps layer {tap}, the target has {n_layer}: it is for another target"

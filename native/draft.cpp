@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
+#include <numeric>
 
 namespace {
 
 constexpr int32_t MAX_ROWS   = 512; // rows of one graph when many pairs are committed
+constexpr int32_t MAX_THREADS = 512;
 constexpr int32_t CELL_STEP  = 256; // attention looks at a multiple of this, so that graphs can be reused
 constexpr size_t  MAX_GRAPHS = 64;  // graphs kept for reuse, newest first
 
@@ -20,16 +22,10 @@ constexpr ee::graph_shape ONE_OUTPUT{1, 0, false, 1, true}; // the logits of one
 
 constexpr uint16_t HALF_ZERO = 0x0000, HALF_MINUS_INFINITY = 0xFC00;
 
-void check_params(const ee_draft_params & p) {
-    const auto within = [](const char * name, int32_t value, int32_t low, int32_t high) {
-        if (value < low || value > high) {
-            ee::fail(EE_ERR_ARG, "%s must be between %d and %d, got %d", name, low, high, value);
-        }
-    };
-    within("n_ctx", p.n_ctx, 1, 1 << 24);
-    within("n_threads", p.n_threads, 1, 512);
-    within("max_nodes", p.max_nodes, 1, 1 << 14);
-    within("max_top_k", p.max_top_k, 1, 1 << 10);
+void check_within(const char * name, int32_t value, int32_t low, int32_t high) {
+    if (value < low || value > high) {
+        ee::fail(EE_ERR_ARG, "%s must be between %d and %d, got %d", name, low, high, value);
+    }
 }
 
 } // namespace
@@ -40,6 +36,8 @@ struct ee_draft {
     ggml_backend_ptr backend;
     ee::head_weights weights;
     ee::head_memory  memory;
+
+    ggml_backend_set_n_threads_t set_threads = nullptr; // absent on a GPU
 
     ggml_gallocr_ptr          graph_memory; // shared: only one graph runs at a time, and nothing in it outlives the run
     std::list<ee::head_graph> graphs;       // newest first
@@ -55,6 +53,7 @@ struct ee_draft {
 
     int32_t n_nodes() const { return (int32_t) parents.size(); }
 
+    void             use_threads(int32_t n_threads);
     ee::head_graph & graph(const ee::graph_shape & shape);
     void             compute(const ee::head_graph & g);
     void             set_embedding(const ee::head_graph & g, const int32_t * tokens);
@@ -65,6 +64,12 @@ struct ee_draft {
     void             check_top_k(int32_t top_k) const;
     int32_t          state_row(int32_t node) const;
 };
+
+void ee_draft::use_threads(int32_t n_threads) {
+    if (set_threads != nullptr) {
+        set_threads(backend.get(), n_threads);
+    }
+}
 
 ee::head_graph & ee_draft::graph(const ee::graph_shape & shape) {
     const auto found = std::find_if(graphs.begin(), graphs.end(), [&](const auto & g) { return g.shape == shape; });
@@ -174,14 +179,17 @@ void ee_draft::commit_chunk(const int32_t * next_tokens, const float * taps, int
     set_embedding(g, next_tokens);
     ggml_backend_tensor_set(g.taps, taps, 0, (size_t) m * config.tap_width() * sizeof(float));
     ints.resize(m);
-    halves.assign((size_t) m * n_cells, HALF_MINUS_INFINITY);
-    for (int32_t i = 0; i < m; ++i) {
-        const int32_t position = n_pairs + i;
+    std::iota(ints.begin(), ints.end(), n_pairs); // the position of a pair is its number
+    const int32_t n_masked = g.mask != nullptr ? (int32_t) g.mask->ne[1] : 0;
+    halves.assign((size_t) n_masked * n_cells, HALF_MINUS_INFINITY);
+    for (int32_t i = 0; i < n_masked; ++i) {
+        const int32_t position = n_pairs + m - n_masked + i;
         uint16_t *    row      = halves.data() + (size_t) i * n_cells;
-        ints[i]                = position;
         std::fill(row + std::max(0, position + 1 - window), row + position + 1, HALF_ZERO);
     }
-    ggml_backend_tensor_set(g.mask, halves.data(), 0, halves.size() * sizeof(uint16_t));
+    if (n_masked > 0) {
+        ggml_backend_tensor_set(g.mask, halves.data(), 0, halves.size() * sizeof(uint16_t));
+    }
     set_rows(g, n_pairs, ints.data(), 0);
     compute(g);
     n_pairs += m;
@@ -196,7 +204,10 @@ void ee_draft::commit_chunk(const int32_t * next_tokens, const float * taps, int
 ee_status ee_draft_open(const char * path, const char * target_path, const ee_draft_params * params, ee_draft ** out, char * err, size_t err_len) {
     *out = nullptr;
     return ee::guarded(err, err_len, [&] {
-        check_params(*params);
+        check_within("n_ctx", params->n_ctx, 1, 1 << 24);
+        check_within("n_threads", params->n_threads, 1, MAX_THREADS);
+        check_within("max_nodes", params->max_nodes, 1, 1 << 14);
+        check_within("max_top_k", params->max_top_k, 1, 1 << 10);
         auto draft    = std::make_unique<ee_draft>();
         auto file     = std::make_shared<ee::gguf_file>(path);
         draft->params = *params;
@@ -207,11 +218,9 @@ ee_status ee_draft_open(const char * path, const char * target_path, const ee_dr
         if (!draft->backend) {
             ee::fail(EE_ERR_BACKEND, "%s could not be started", ggml_backend_dev_name(device));
         }
-        ggml_backend_reg_t reg         = ggml_backend_dev_backend_reg(device);
-        auto               set_threads = (ggml_backend_set_n_threads_t) ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads");
-        if (set_threads != nullptr) {
-            set_threads(draft->backend.get(), params->n_threads);
-        }
+        ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device);
+        draft->set_threads     = (ggml_backend_set_n_threads_t) ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads");
+        draft->use_threads(params->n_threads);
         ee::load_head(draft->config, file, target_path, device, draft->weights);
         const int32_t n_cells = GGML_PAD(params->n_ctx + params->max_nodes, CELL_STEP);
         draft->memory         = ee::make_memory(draft->config, draft->weights, draft->backend.get(), n_cells, params->max_nodes);
@@ -238,6 +247,13 @@ void ee_draft_get_info(const ee_draft * draft, ee_draft_info * out) {
     out->own_output    = draft->weights.own_output;
     out->weight_bytes  = draft->weights.n_bytes;
     out->cache_bytes   = (int64_t) ggml_backend_buffer_get_size(draft->memory.buffer.get());
+}
+
+ee_status ee_draft_set_threads(ee_draft * draft, int32_t n_threads, char * err, size_t err_len) {
+    return ee::guarded(err, err_len, [&] {
+        check_within("n_threads", n_threads, 1, MAX_THREADS);
+        draft->use_threads(n_threads);
+    });
 }
 
 ee_status ee_draft_vocab(const ee_draft * draft, int32_t * out, char * err, size_t err_len) {

@@ -31,13 +31,14 @@ class builder {
         out.embedding   = input(GGML_TYPE_F32, c.n_embd, n);
         out.positions   = input(GGML_TYPE_I32, n);
         out.cells       = input(GGML_TYPE_I64, n);
-        out.mask        = input(GGML_TYPE_F16, out.shape.n_cells, n);
+        const int64_t n_attending = c.n_layer > 1 ? n : out.shape.n_states; // the last layer attends for kept rows only
+        out.mask                  = n_attending > 0 ? input(GGML_TYPE_F16, out.shape.n_cells, n_attending) : nullptr;
 
         ggml_tensor * hidden = c.eagle1 ? eagle1_input() : feature();
         for (int32_t i = 0; i < c.n_layer; ++i) {
-            hidden = layer(i, hidden);
+            hidden = layer(i, hidden, i + 1 < c.n_layer ? n : out.shape.n_states);
         }
-        if (out.shape.n_states > 0) {
+        if (hidden != nullptr) {
             keep_states(hidden);
         }
         return std::move(out);
@@ -98,8 +99,13 @@ class builder {
 
     ggml_tensor * eagle1_input() { return linear(w.fc, ggml_concat(ctx, out.embedding, feature(), 0), w.fc_bias); }
 
-    // [H, n] -> [H, n]
-    ggml_tensor * layer(int32_t index, ggml_tensor * hidden) {
+    // The last n of the rows of x.
+    ggml_tensor * last_rows(ggml_tensor * x, int64_t n) {
+        return n == x->ne[1] ? x : ggml_view_2d(ctx, x, x->ne[0], n, x->nb[1], (x->ne[1] - n) * x->nb[1]);
+    }
+
+    // [H, n] -> [H, kept]: every row writes its keys and values, the last `kept` rows go on. nullptr when none does.
+    ggml_tensor * layer(int32_t index, ggml_tensor * hidden, int64_t kept) {
         const layer_weights & l        = w.layers[index];
         ggml_tensor *         residual = hidden;
         ggml_tensor *         x        = hidden;
@@ -110,20 +116,32 @@ class builder {
         } else if (l.attn_norm != nullptr) {
             x = norm(hidden, l.attn_norm);
         }
-        ggml_tensor * h    = ggml_add(ctx, linear(l.o, attention(index, x), l.o_bias), residual);
+        ggml_tensor * k = rotated(linear(l.k, x, l.k_bias), c.n_head_kv, l.k_norm);
+        ggml_tensor * v = linear(l.v, x, l.v_bias);
+        k               = stored(m.layers[index].k, ggml_reshape_2d(ctx, k, v->ne[0], v->ne[1]));
+        v               = stored(m.layers[index].v, v);
+        if (kept == 0) {
+            ggml_build_forward_expand(out.graph, k);
+            ggml_build_forward_expand(out.graph, v);
+            return nullptr;
+        }
+        ggml_tensor * q    = rotated(linear(l.q, last_rows(x, kept), l.q_bias), c.n_head, l.q_norm);
+        ggml_tensor * h    = ggml_add(ctx, linear(l.o, attention(q, k, v), l.o_bias), last_rows(residual, kept));
         ggml_tensor * y    = norm(h, l.ffn_norm);
         ggml_tensor * gate = linear(l.gate, y, l.gate_bias);
         ggml_tensor * up   = linear(l.up, y, l.up_bias);
         return ggml_add(ctx, linear(l.down, ggml_swiglu_split(ctx, gate, up), l.down_bias), h);
     }
 
-    // [n_head*head_dim, n] of rotated q or k, normed within each head where the variant does so.
+    // [head_dim, heads, rows] of rotated q or k of the last rows, normed within each head where the variant does so.
     ggml_tensor * rotated(ggml_tensor * x, int32_t n_head, ggml_tensor * norm_weight) {
-        x = ggml_reshape_3d(ctx, x, c.head_dim, n_head, out.shape.n_rows);
+        const int64_t n         = x->ne[1];
+        ggml_tensor * positions = ggml_view_1d(ctx, out.positions, n, (out.shape.n_rows - n) * sizeof(int32_t));
+        x                       = ggml_reshape_3d(ctx, x, c.head_dim, n_head, n);
         if (norm_weight != nullptr) {
             x = norm(x, norm_weight);
         }
-        return ggml_rope_ext(ctx, x, out.positions, w.rope_factors, c.head_dim, GGML_ROPE_TYPE_NORMAL, c.rope_n_ctx_orig, c.rope_theta,
+        return ggml_rope_ext(ctx, x, positions, w.rope_factors, c.head_dim, GGML_ROPE_TYPE_NORMAL, c.rope_n_ctx_orig, c.rope_theta,
                              c.rope_scale, c.rope_ext_factor, c.rope_attn_factor, c.rope_beta_fast, c.rope_beta_slow);
     }
 
@@ -133,26 +151,19 @@ class builder {
         return ggml_view_3d(ctx, all, c.head_dim, out.shape.n_cells, c.n_head_kv, cache->nb[1], ggml_row_size(cache->type, c.head_dim), 0);
     }
 
-    ggml_tensor * attention(int32_t index, ggml_tensor * x) {
-        const layer_weights & l     = w.layers[index];
-        const int64_t         n     = out.shape.n_rows, width_kv = (int64_t) c.n_head_kv * c.head_dim;
-        ggml_tensor *         q     = rotated(linear(l.q, x, l.q_bias), c.n_head, l.q_norm);
-        ggml_tensor *         k     = rotated(linear(l.k, x, l.k_bias), c.n_head_kv, l.k_norm);
-        ggml_tensor *         v     = linear(l.v, x, l.v_bias);
-        ggml_tensor *         all_k = stored(m.layers[index].k, ggml_reshape_2d(ctx, k, width_kv, n));
-        ggml_tensor *         all_v = stored(m.layers[index].v, v);
-        const float           scale = 1.0f / std::sqrt((float) c.head_dim);
-        ggml_tensor *         y     = ggml_flash_attn_ext(ctx, ggml_permute(ctx, q, 0, 2, 1, 3), all_k, all_v, out.mask, scale, 0.0f, 0.0f);
+    // [n_head*head_dim, rows]
+    ggml_tensor * attention(ggml_tensor * q, ggml_tensor * k, ggml_tensor * v) {
+        const int64_t n     = q->ne[2];
+        const float   scale = 1.0f / std::sqrt((float) c.head_dim);
+        ggml_tensor * y     = ggml_flash_attn_ext(ctx, ggml_permute(ctx, q, 0, 2, 1, 3), k, v, last_rows(out.mask, n), scale, 0.0f, 0.0f);
         return ggml_reshape_2d(ctx, y, (int64_t) c.n_head * c.head_dim, n);
     }
 
-    // Keep the states of the last rows, and turn them into logits where these are wanted.
+    // Keep the states [H, n_states], and turn them into logits where these are wanted.
     void keep_states(ggml_tensor * hidden) {
-        const int64_t n_states = out.shape.n_states;
-        out.state_rows         = input(GGML_TYPE_I64, n_states);
-        ggml_tensor * last     = ggml_view_2d(ctx, hidden, c.n_embd, n_states, hidden->nb[1], (out.shape.n_rows - n_states) * hidden->nb[1]);
-        ggml_tensor * readable = c.eagle1 ? last : norm(last, w.output_norm);
-        ggml_tensor * state    = c.norm_output ? readable : last;
+        out.state_rows         = input(GGML_TYPE_I64, out.shape.n_states);
+        ggml_tensor * readable = c.eagle1 ? hidden : norm(hidden, w.output_norm);
+        ggml_tensor * state    = c.norm_output ? readable : hidden;
         ggml_build_forward_expand(out.graph, ggml_set_rows(ctx, m.states, state, out.state_rows));
         if (out.shape.with_output) {
             out.logits        = ggml_mul_mat(ctx, w.output, readable);

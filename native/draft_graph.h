@@ -33,8 +33,9 @@ struct head_graph {
     graph_shape      shape;
     ggml_context_ptr context;
     ggml_cgraph *    graph = nullptr;
-    ggml_tensor *embedding, *taps, *parents, *positions, *cells, *mask, *state_rows; // inputs; nullptr where not used
-    ggml_tensor *logits, *probabilities;                                           // [R, n_states]; nullptr without output
+    // Inputs; nullptr where not used. The mask [n_cells, rows] is for the last rows.
+    ggml_tensor *embedding, *taps, *parents, *positions, *cells, *mask, *state_rows;
+    ggml_tensor *logits, *probabilities; // [R, n_states]; nullptr without output
 };
 
 head_memory make_memory(const head_config & config, const head_weights & weights, ggml_backend_t backend, int32_t n_cells, int32_t max_nodes);

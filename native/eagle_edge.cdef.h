@@ -39,6 +39,23 @@ void ee_log_level(int32_t level);
 /* The version string of the llama.cpp libraries this process runs, owned by the library. */
 const char * ee_system_info(void);
 
+/* -- kernels ------------------------------------------------------------------------------------------------------ */
+
+typedef enum {
+    EE_KERNELS_AUTO      = 0, /* native where they can run, llama.cpp's elsewhere */
+    EE_KERNELS_NATIVE    = 1, /* native, or an error */
+    EE_KERNELS_LLAMA_CPP = 2, /* llama.cpp's, for models loaded from now on */
+} ee_kernels_mode;
+
+/* Choose the CPU kernels of every model loaded after this call, and of attention. Native kernels have to be installed
+ * before the process loads its first model. path: NULL for the best one, or avx512vnni, avxvnni, avx2, neon_i8mm,
+ * neon_dot; all of them give the same bits. */
+ee_status ee_kernels_install(ee_kernels_mode mode, const char * path, char * err, size_t err_len);
+/* The path native kernels run on, "" when they do not. */
+const char * ee_kernels_path(void);
+/* Why they do not, in a few words; valid until the next installation. */
+const char * ee_kernels_note(void);
+
 /* -- target ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -122,10 +139,10 @@ uintptr_t ee_vocab_address(const ee_target * target);
 /* -- draft -------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int32_t n_ctx;      /* pairs the cache can hold */
+    int32_t n_ctx;        /* pairs the cache can hold */
     int32_t n_threads;
-    int32_t max_nodes;  /* most tree nodes evaluated between two extensions */
-    int32_t max_top_k;  /* most children asked of one row */
+    int32_t max_nodes;    /* most tree nodes evaluated between two extensions */
+    int32_t max_top_k;    /* most children asked of one row */
     int32_t n_gpu_layers; /* 0: the head runs on the CPU; otherwise on the first GPU that can run it */
 } ee_draft_params;
 
@@ -148,6 +165,8 @@ typedef struct {
 ee_status ee_draft_open(const char * path, const char * target_path, const ee_draft_params * params, ee_draft ** out, char * err, size_t err_len);
 void      ee_draft_free(ee_draft * draft);
 void      ee_draft_get_info(const ee_draft * draft, ee_draft_info * out);
+/* Use n_threads (1..512) from the next evaluation on. */
+ee_status ee_draft_set_threads(ee_draft * draft, int32_t n_threads, char * err, size_t err_len);
 /* out [R]: the target id of each draft id. */
 ee_status ee_draft_vocab(const ee_draft * draft, int32_t * out, char * err, size_t err_len);
 

@@ -115,7 +115,6 @@ def make_target(
 
     ``sharpness`` is the size of the logits: 4 gives clear argmaxes, 1 nearly flat distributions.
     """
-    rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(str(path), architecture)
     writer.add_context_length(n_ctx)
     writer.add_embedding_length(n_embd)
@@ -128,29 +127,57 @@ def make_target(
     writer.add_rope_freq_base(10000.0)
     writer.add_vocab_size(N_VOCAB)
     add_tokenizer(writer)
+    tensors = target_tensors(
+        seed=seed,
+        n_layer=n_layer,
+        n_embd=n_embd,
+        n_head=n_head,
+        n_head_kv=n_head_kv,
+        n_ff=n_ff,
+        tied=tied,
+        sharpness=sharpness,
+        qkv_bias=architecture == "qwen2",
+    )
+    write(writer, tensors, quant)
+    return path
 
+
+def target_tensors(
+    *,
+    seed: int = 0,
+    n_layer: int = 6,
+    n_embd: int = 64,
+    n_head: int = 4,
+    n_head_kv: int = 2,
+    n_ff: int = 128,
+    tied: bool = False,
+    sharpness: float = 4.0,
+    qkv_bias: bool = False,
+) -> dict[str, Array]:
+    """The tensors of ``make_target`` [rows, columns], for tests that need the same numbers."""
+    rng = np.random.default_rng(seed)
     head_dim = n_embd // n_head
     tensors = {"token_embd.weight": matrix(rng, N_VOCAB, n_embd, gain=np.sqrt(n_embd))}
     for layer in range(n_layer):
-        tensors |= {
-            f"blk.{layer}.attn_norm.weight": norm(rng, n_embd),
-            f"blk.{layer}.attn_q.weight": matrix(rng, n_head * head_dim, n_embd),
-            f"blk.{layer}.attn_k.weight": matrix(rng, n_head_kv * head_dim, n_embd),
-            f"blk.{layer}.attn_v.weight": matrix(rng, n_head_kv * head_dim, n_embd),
-            f"blk.{layer}.attn_output.weight": matrix(rng, n_embd, n_head * head_dim),
-            f"blk.{layer}.ffn_norm.weight": norm(rng, n_embd),
-            f"blk.{layer}.ffn_gate.weight": matrix(rng, n_ff, n_embd),
-            f"blk.{layer}.ffn_up.weight": matrix(rng, n_ff, n_embd),
-            f"blk.{layer}.ffn_down.weight": matrix(rng, n_embd, n_ff),
+        block = {
+            "attn_norm.weight": norm(rng, n_embd),
+            "attn_q.weight": matrix(rng, n_head * head_dim, n_embd),
+            "attn_k.weight": matrix(rng, n_head_kv * head_dim, n_embd),
+            "attn_v.weight": matrix(rng, n_head_kv * head_dim, n_embd),
+            "attn_output.weight": matrix(rng, n_embd, n_head * head_dim),
+            "ffn_norm.weight": norm(rng, n_embd),
+            "ffn_gate.weight": matrix(rng, n_ff, n_embd),
+            "ffn_up.weight": matrix(rng, n_ff, n_embd),
+            "ffn_down.weight": matrix(rng, n_embd, n_ff),
         }
-        if architecture == "qwen2":
+        if qkv_bias:
             for name, heads in (("q", n_head), ("k", n_head_kv), ("v", n_head_kv)):
-                tensors[f"blk.{layer}.attn_{name}.bias"] = 0.1 * norm(rng, heads * head_dim)
+                block[f"attn_{name}.bias"] = np.float32(0.1) * norm(rng, heads * head_dim)
+        tensors |= {f"blk.{layer}.{name}": tensor for name, tensor in block.items()}
     tensors["output_norm.weight"] = norm(rng, n_embd)
     if not tied:
         tensors["output.weight"] = matrix(rng, N_VOCAB, n_embd, gain=sharpness)
-    write(writer, tensors, quant)
-    return path
+    return tensors
 
 
 def make_recurrent(path: Path, *, seed: int = 0, n_layer: int = 2, n_embd: int = 64, n_ctx: int = 512) -> Path:

@@ -1,0 +1,97 @@
+// The buffer type: weights are re-laid as they are loaded and put back when they are read.
+#include "kernels.h"
+
+#include "ggml-cpu.h"
+
+#include <cstring>
+
+namespace ee::kernels {
+
+const weight_layout * layout_of(const ggml_tensor * weight) {
+    const weight_layout * layout = find_layout(weight->type);
+    const bool plain = layout != nullptr && ggml_is_contiguous(weight) && weight->ne[2] == 1 && weight->ne[3] == 1 &&
+                       weight->ne[1] % ROWS == 0 && weight->ne[0] % layout->block_values == 0;
+    return plain && current.active->multiply(weight->type) != nullptr ? layout : nullptr;
+}
+
+static void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, size_t offset, size_t size) {
+    GGML_ASSERT(offset == 0 && size == ggml_nbytes(tensor)); // llama.cpp sets whole tensors of extra buffer types
+    const weight_layout * layout = layout_of(tensor);
+    GGML_ASSERT(layout != nullptr);
+    lay(*layout, (const uint8_t *) data, (uint8_t *) tensor->data, tensor->ne[1], tensor->ne[0] / layout->block_values);
+}
+
+static void get_tensor(ggml_backend_buffer_t, const ggml_tensor * tensor, void * data, size_t offset, size_t size) {
+    const weight_layout * layout = layout_of(tensor);
+    GGML_ASSERT(layout != nullptr);
+    std::vector<uint8_t> stored(ggml_nbytes(tensor));
+    unlay(*layout, (const uint8_t *) tensor->data, stored.data(), tensor->ne[1], tensor->ne[0] / layout->block_values);
+    GGML_ASSERT(offset + size <= stored.size());
+    memcpy(data, stored.data() + offset, size);
+}
+
+static const char * get_name(ggml_backend_buffer_type_t) {
+    return "EAGLE_EDGE";
+}
+
+static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
+    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
+    if (buffer != nullptr) {
+        buffer->buft = type;
+        buffer->set_tensor = set_tensor;
+        buffer->get_tensor = get_tensor;
+        buffer->set_tensor_2d = nullptr;
+        buffer->get_tensor_2d = nullptr;
+        buffer->memset_tensor = nullptr;
+        buffer->cpy_tensor = nullptr;
+    }
+    return buffer;
+}
+
+static size_t get_alignment(ggml_backend_buffer_type_t) {
+    return 64; // a cache line
+}
+
+static bool is_ours(const ggml_tensor * tensor) {
+    return tensor != nullptr && tensor->buffer != nullptr && tensor->buffer->buft == buffer_type();
+}
+
+// Whether the product is one the kernels compute: our weight, float activations in rows this machine can read.
+static bool multiplies(const ggml_tensor * op) {
+    return op->op == GGML_OP_MUL_MAT && is_ours(op->src[0]) && layout_of(op->src[0]) != nullptr;
+}
+
+namespace {
+
+class extra_buffer_type : public cpu_extra_buffer_type {
+  public:
+    bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
+        if (!multiplies(op) || op->src[1]->type != GGML_TYPE_F32 || op->src[1]->nb[0] != sizeof(float)) {
+            return false;
+        }
+        if (op->src[1]->buffer != nullptr && !ggml_backend_buft_is_host(op->src[1]->buffer->buft)) {
+            return false;
+        }
+        // A weight without data is being offered; one with data is already here.
+        return op->src[0]->data != nullptr || current.offered;
+    }
+
+    cpu_tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
+        if (multiplies(op)) {
+            return multiply_traits();
+        }
+        return op->op == GGML_OP_FLASH_ATTN_EXT && current.offered && attention_is_ours(op) ? attention_traits() : nullptr;
+    }
+};
+
+} // namespace
+
+ggml_backend_buffer_type_t buffer_type() {
+    static extra_buffer_type extra;
+    static ggml_backend_buffer_type type = {
+        get_name, alloc_buffer, get_alignment, nullptr, nullptr, nullptr,
+        ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0), static_cast<cpu_extra_buffer_type *>(&extra)};
+    return &type;
+}
+
+} // namespace ee::kernels

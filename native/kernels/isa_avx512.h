@@ -1,0 +1,112 @@
+// 512-bit vectors: 16 lanes, byte dot products by AVX-512 VNNI.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <immintrin.h>
+
+namespace {
+
+struct isa {
+    static constexpr int LANES = 16;
+    static constexpr int MAX_COLUMNS = 8;
+    using ints    = __m512i;
+    using floats  = __m512;
+    using doubles = __m512d;
+
+    static floats zero() { return _mm512_setzero_ps(); }
+    static floats all(float x) { return _mm512_set1_ps(x); }
+    static floats load(const float * p) { return _mm512_loadu_ps(p); }
+    static void   store(float * p, floats x) { _mm512_storeu_ps(p, x); }
+    static floats load_half(const void * p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p)); }
+    static floats load_bfloat(const void * p) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p)), 16));
+    }
+    static floats add(floats a, floats b) { return _mm512_add_ps(a, b); }
+    static floats sub(floats a, floats b) { return _mm512_sub_ps(a, b); }
+    static floats mul(floats a, floats b) { return _mm512_mul_ps(a, b); }
+    static floats fma(floats a, floats b, floats c) { return _mm512_fmadd_ps(a, b, c); }
+    static floats max(floats a, floats b) { return _mm512_max_ps(a, b); }
+    static floats round(floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+    static floats absolute(floats x) { return _mm512_abs_ps(x); }
+    static float  max_lane(floats x) { return _mm512_reduce_max_ps(x); }
+    static bool   any_above(floats a, floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
+    // x where x > limit, else 0.
+    static floats keep_above(floats x, floats by, floats limit) {
+        return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(by, limit, _CMP_GT_OQ), x);
+    }
+    // x * 2^n for a whole n that keeps the result normal.
+    static floats scale_by_power(floats x, floats n) {
+        return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23)));
+    }
+    static void store_bytes(int8_t * p, floats x) {
+        _mm_storeu_si128((__m128i *) p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+    }
+
+    static ints   load_bytes(const void * p) { return _mm512_loadu_si512(p); }
+    static ints   all_ints(int32_t x) { return _mm512_set1_epi32(x); }
+    static ints   low_nibbles(ints x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+    static ints   high_nibbles(ints x) { return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15)); }
+    static floats to_float(ints x) { return _mm512_cvtepi32_ps(x); }
+
+    // start + sum over N groups of 4: unsigned weights (BITS wide) times signed activations.
+    template <int BITS, int N> static ints dot(ints start, const ints * w, const int8_t * a) {
+        for (int i = 0; i < N; ++i) {
+            int32_t four;
+            memcpy(&four, a + 4 * i, 4);
+            start = _mm512_dpbusd_epi32(start, w[i], _mm512_set1_epi32(four));
+        }
+        return start;
+    }
+
+    static constexpr int DOUBLES = 8;
+    static doubles zero_doubles() { return _mm512_setzero_pd(); }
+    static doubles all_doubles(double x) { return _mm512_set1_pd(x); }
+    static doubles load_doubles(const double * p) { return _mm512_loadu_pd(p); }
+    static void    store_doubles(double * p, doubles x) { _mm512_storeu_pd(p, x); }
+    static doubles add_doubles(doubles a, doubles b) { return _mm512_add_pd(a, b); }
+    static doubles mul_doubles(doubles a, doubles b) { return _mm512_mul_pd(a, b); }
+    static doubles fma_doubles(doubles a, doubles b, doubles c) { return _mm512_fmadd_pd(a, b, c); }
+    static double  sum_lanes(doubles x) { return _mm512_reduce_add_pd(x); } // of whole numbers: any order
+    static void widen(double * p, floats x) { // LANES floats to doubles
+        _mm512_storeu_pd(p, _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
+        _mm512_storeu_pd(p + 8, _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
+    }
+    static void store_narrow(float * p, doubles x) { _mm256_storeu_ps(p, _mm512_cvtpd_ps(x)); }
+
+    // rows[i] holds 16 values of cell i; columns end up as out[16 * d + i].
+    static void transpose(const floats * rows, float * out) {
+        floats a[16], b[16];
+        for (int i = 0; i < 16; i += 4) {
+            const floats t0 = _mm512_unpacklo_ps(rows[i], rows[i + 1]), t1 = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+            const floats t2 = _mm512_unpacklo_ps(rows[i + 2], rows[i + 3]), t3 = _mm512_unpackhi_ps(rows[i + 2], rows[i + 3]);
+            a[i]     = pair_low(t0, t2);
+            a[i + 1] = pair_high(t0, t2);
+            a[i + 2] = pair_low(t1, t3);
+            a[i + 3] = pair_high(t1, t3);
+        }
+        // a[4 * g + j]: 128-bit part p is column 4 * p + j of rows 4 * g .. 4 * g + 3.
+        for (int j = 0; j < 4; ++j) {
+            b[j]      = _mm512_shuffle_f32x4(a[j], a[4 + j], 0x44);
+            b[4 + j]  = _mm512_shuffle_f32x4(a[8 + j], a[12 + j], 0x44);
+            b[8 + j]  = _mm512_shuffle_f32x4(a[j], a[4 + j], 0xee);
+            b[12 + j] = _mm512_shuffle_f32x4(a[8 + j], a[12 + j], 0xee);
+        }
+        for (int j = 0; j < 4; ++j) {
+            store(out + 16 * j, _mm512_shuffle_f32x4(b[j], b[4 + j], 0x88));
+            store(out + 16 * (4 + j), _mm512_shuffle_f32x4(b[j], b[4 + j], 0xdd));
+            store(out + 16 * (8 + j), _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0x88));
+            store(out + 16 * (12 + j), _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0xdd));
+        }
+    }
+
+  private:
+    static floats pair_low(floats a, floats b) {
+        return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+    }
+    static floats pair_high(floats a, floats b) {
+        return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+    }
+};
+
+} // namespace

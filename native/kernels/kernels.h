@@ -1,0 +1,30 @@
+// The kernels as the rest of the shim sees them. They know nothing of targets or drafts: weights that land in their
+// buffer type are multiplied by them, and attention of the CPU backend is theirs while they are offered.
+#pragma once
+
+#include "ggml_interface.h"
+#include "layout.h"
+#include "path.h"
+
+#include <atomic>
+
+namespace ee::kernels {
+
+// The running path (nullptr before a successful installation), and whether new weights and attention are taken.
+struct state {
+    const path * active = nullptr;
+    std::atomic<bool> offered{false};
+};
+extern state current;
+
+// The buffer type that owns re-laid weights, and the object the CPU backend asks about every operation.
+ggml_backend_buffer_type_t buffer_type();
+
+// Whether the kernels can hold this weight: a plain matrix of whole groups and blocks of a known type.
+const weight_layout * layout_of(const ggml_tensor * weight);
+
+cpu_tensor_traits * multiply_traits();
+cpu_tensor_traits * attention_traits();
+bool attention_is_ours(const ggml_tensor * op);
+
+} // namespace ee::kernels

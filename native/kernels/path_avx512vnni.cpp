@@ -1,0 +1,8 @@
+#include "isa_avx512.h"
+#include "multiply.inl"
+#include "attend.inl"
+
+namespace ee::kernels {
+extern const path path_avx512vnni;
+const path path_avx512vnni = {"avx512vnni", isa::MAX_COLUMNS, quantize, find_multiply, attend};
+} // namespace ee::kernels
