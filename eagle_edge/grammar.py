@@ -25,8 +25,8 @@ __all__ = ["Grammar", "Vocabulary", "compile_constraint"]
 #: Deeper schemas would exhaust llguidance's stack, which ends the process.
 _MAX_DEPTH = 100
 _MAX_CHARACTERS = 1_000_000
-#: What one token's mask may cost; measured, the dearest grammar of the tests ends within a second and 200 MB.
-_LIMITS = llguidance.LLParserLimits(step_lexer_fuel=200_000, max_lexer_states=50_000, verbose_errors=False)
+#: With these, the dearest of the hostile grammars in the tests ends within a second and 150 MB.
+_LIMITS = llguidance.LLParserLimits(initial_lexer_fuel=300_000, max_lexer_states=50_000, verbose_errors=False)
 #: Between the tokens of JSON: a model that may indent without end often does (the same bound as llama.cpp's).
 _WHITESPACE = r"( |\n[ \t]{0,20})?"
 

@@ -91,12 +91,12 @@ def verify(
         logits = evaluation.logits(node)
         try:
             token, child = _decide(tree, node, logits, sampler, position + len(tokens), proposals)
+            sampler.accept(token)
         except (GrammarError, NoTokenLeftError):
             if not tokens:
                 raise
             path.pop()
             break
-        sampler.accept(token)
         tokens.append(token)
         if sampler.params.n_logprobs is not None:
             reported.append(logprobs(logits, token, sampler.params.n_logprobs))
