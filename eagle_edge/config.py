@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +12,8 @@ from .threads import physical_cores
 
 __all__ = ["KV_TYPES", "RULES", "DraftParams", "SamplingParams", "TargetParams"]
 
+#: The ways a drafted token is accepted at temperature above 0; see ``verify.py``.
+RULES = ("gumbel", "siblings", "rejection")
 # ggml_type numbers of the cache types llama.cpp can attend over on every backend.
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 
@@ -66,9 +68,9 @@ def _within(name: str, value: int, low: int, high: int) -> None:
         raise ValueError(f"{name} must be between {low} and {high}, got {value}")
 
 
-def _one_of(name: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in (names := tuple(allowed)):
-        raise ValueError(f"{name} must be one of {', '.join(names)}, got {value!r}")
+def _one_of(name: str, value: str, allowed: object) -> None:
+    if value not in allowed:  # type: ignore[operator]
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +102,6 @@ class DraftParams:
     def chain(cls, n: int) -> DraftParams:
         """A chain of ``n`` drafted tokens; 0 is plain decoding."""
         return cls(total=n + 1, depth=max(n - 1, 0), top_k=1)
-
-
-#: The ways a drafted token is accepted at temperature above 0; see ``verify.py``.
-RULES = ("gumbel", "siblings", "rejection")
 
 
 def _check_number(name: str, value: Any, low: float, high: float, hint: str) -> None:

@@ -1,7 +1,7 @@
 """The draft: an EAGLE head that proposes a token tree from the target's taps.
 
-It keeps its own cache of pairs: the taps of position t with the token at t + 1. It knows nothing of the target's cache, of
-verification or of text.
+It keeps its own cache of pairs: the taps of position t with the token at t + 1. It knows nothing of the target's cache,
+of verification or of text.
 """
 
 from __future__ import annotations

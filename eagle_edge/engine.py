@@ -5,6 +5,7 @@ Plain decoding, chains and trees are the same loop; they differ in the tree that
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,8 @@ class Step:
 
     Attributes:
         text: complete characters that can be shown now; may be empty.
-        token_ids: the tokens kept, 1 to tree depth + 1.
+        token_ids: the tokens of this round, 1 to tree depth + 1. A stop string may take back the last tokens of the
+            generation, also of earlier steps: ``Stats.generated_n`` of all are kept.
         logprobs: one entry a token when asked for.
         finish_reason: None while it goes on, then "stop" or "length".
     """
@@ -131,10 +133,8 @@ class Engine:
                     evaluation = self.target.eval_tree(tree)
                 verified = verify(tree, evaluation, sampler, len(self._ids), limit)
                 step = self._step(verified, stream, limit)
-                self._commit(evaluation, verified, len(step.token_ids))
-                stats.count_round(tree, verified.path)
-                stats.generated_n += len(step.token_ids)
-                stats.round_ms.append((time.perf_counter() - start) * 1e3)
+                self._commit(evaluation, verified, step.token_ids)
+                self._count(tree, verified, stream, step, time.perf_counter() - start)
                 yield step
                 if step.finish_reason is not None:
                     return
@@ -146,11 +146,12 @@ class Engine:
     ) -> Completion:
         """The whole generation at once; arguments and errors as ``generate``."""
         steps = list(self.generate(prompt, params, draft))
+        n_kept = self.stats.generated_n
         return Completion(
             "".join(step.text for step in steps),
-            tuple(token for step in steps for token in step.token_ids),
+            tuple(token for step in steps for token in step.token_ids)[:n_kept],
             steps[-1].finish_reason or "stop",
-            tuple(entry for step in steps for entry in step.logprobs),
+            tuple(entry for step in steps for entry in step.logprobs)[:n_kept],
             self.stats,
         )
 
@@ -216,6 +217,32 @@ class Engine:
             with self.stats.timed("draft"):
                 self._drafting.extend(tokens, evaluation.taps(path))
 
+    def _step(self, verified: Verified, stream: TextStream, limit: int) -> Step:
+        """The text of the verified tokens, cut at the first stop."""
+        text, n_tokens, reason = "", 0, None
+        for token in verified.tokens:
+            text += stream.push(token)
+            n_tokens += 1
+            if stream.stopped is not None:
+                break
+        if verified.ended or stream.stopped is not None:
+            reason = "stop"
+        elif n_tokens == limit:
+            reason = "length"
+        if reason is not None:
+            text += stream.flush()
+        if stream.stopped is not None:
+            reason = "stop"
+        return Step(text, verified.tokens[:n_tokens], verified.logprobs[:n_tokens], reason)
+
+    def _count(self, tree: Tree, verified: Verified, stream: TextStream, step: Step, seconds: float) -> None:
+        """Note the round in the statistics; a stop string takes back the tokens it does not need."""
+        stats, n_prompt = self.stats, self.stats.prompt_n
+        if stream.stopped is not None:
+            del self._ids[n_prompt + stream.n_kept :]
+        stats.count_round(tree, verified.path, seconds)
+        stats.generated_n = len(self._ids) - n_prompt
+
     def _settle(self) -> None:
         """Make caches and text agree again, wherever the generation was left."""
         n_past = min(self.target.n_past, max(0, len(self._ids) - 1))
@@ -237,6 +264,14 @@ class Engine:
                 f"the prompt has {len(ids)} tokens and the context {self.target.n_ctx}: shorten it or raise --n-ctx"
             )
         return ids
+
+    def _sampler(self, params: SamplingParams, ids: list[int]) -> Sampler:
+        constraint = compile_constraint(params, self.target)
+        return Sampler(params, self.target.n_vocab, ids, self._end_ids, constraint)
+
+    @functools.cached_property
+    def _end_ids(self) -> tuple[int, ...]:
+        return tuple(token for token in range(self.target.n_vocab) if self.target.is_end(token))
 
     def _room(self, params: SamplingParams) -> int:
         """The most tokens this round may add: what max_tokens and the context leave."""

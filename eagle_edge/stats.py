@@ -42,6 +42,7 @@ class Stats:
     accepted: list[int] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("prefill", "draft", "verify", "other"), 0.0))
     gaps_ms: list[float] = field(default_factory=list)
+    _spent_before: float = 0.0
 
     @property
     def tau(self) -> float:
@@ -68,8 +69,12 @@ class Stats:
         finally:
             self.seconds[phase] += time.perf_counter() - start
 
-    def count_round(self, tree: Tree, path: tuple[int, ...]) -> None:
-        """Count one verified tree of which ``path``, root excluded, was accepted."""
+    def count_round(self, tree: Tree, path: tuple[int, ...], seconds: float) -> None:
+        """Count one verified tree of which ``path``, root excluded, was accepted, and the time it all took."""
+        spent = self.seconds["draft"] + self.seconds["verify"]
+        self.seconds["other"] += max(0.0, seconds - (spent - self._spent_before))
+        self._spent_before = spent
+        self.gaps_ms += [seconds * 1e3, *([0.0] * len(path))]
         self.rounds += 1
         self.draft_n += len(tree) - 1
         self.draft_n_accepted += len(path)

@@ -129,6 +129,14 @@ const ggml_tensor * gguf_file::need(const std::string & name, int64_t ne0, int64
     return t;
 }
 
+const ggml_tensor * gguf_file::weights(const std::string & name, int64_t ne0, int64_t ne1) const {
+    const ggml_tensor * t = need(name, ne0, ne1);
+    if (t->type != GGML_TYPE_F32 && ggml_get_type_traits(t->type)->to_float == nullptr) {
+        fail(EE_ERR_FILE, "%s: the tensor %s is stored as %s, which holds no weights", path_.c_str(), name.c_str(), ggml_type_name(t->type));
+    }
+    return t;
+}
+
 const uint8_t * gguf_file::bytes(const ggml_tensor * tensor) const {
     const int64_t id    = gguf_find_tensor(gguf_.get(), tensor->name);
     const size_t  start = gguf_get_data_offset(gguf_.get()) + gguf_get_tensor_offset(gguf_.get(), id);

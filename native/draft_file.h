@@ -34,6 +34,8 @@ class gguf_file {
     const ggml_tensor * find(const std::string & name) const;
     // The same, and its shape is checked: ne0 x ne1 (ne1 = 1 for a vector, -1 for any number of rows).
     const ggml_tensor * need(const std::string & name, int64_t ne0, int64_t ne1) const;
+    // The same, and its type can be turned into floats.
+    const ggml_tensor * weights(const std::string & name, int64_t ne0, int64_t ne1) const;
     const uint8_t *     bytes(const ggml_tensor * tensor) const;
 
   private:

@@ -51,6 +51,9 @@ void check_config(const gguf_file & file, const head_config & c) {
     for (const int32_t tap : c.taps) {
         within(file, "a layer of target_layers", tap, -1, 100000);
     }
+    if (!(c.rms_eps > 0) || !(c.rope_theta > 0) || !std::isfinite(c.rope_theta)) {
+        fail(EE_ERR_FILE, "%s: layer_norm_rms_epsilon is %g and rope.freq_base %g, both must be positive", file.path().c_str(), c.rms_eps, c.rope_theta);
+    }
     const bool reads_one_tap = c.taps.size() == 1 && c.n_embd == c.n_embd_target;
     if (c.n_head % c.n_head_kv != 0 || c.head_dim % 2 != 0 || (c.norm_before_fc && c.fc_norm) || ((!c.fc || c.eagle1) && !reads_one_tap)) {
         fail(EE_ERR_FILE, "%s: the head's keys contradict each other (heads, head width or taps)", file.path().c_str());
@@ -116,7 +119,7 @@ class loader {
     }
 
     ggml_tensor * vector(const gguf_file & file, const std::string & name, int64_t n) {
-        const ggml_tensor * source = file.need(name, n, 1);
+        const ggml_tensor * source = file.weights(name, n, 1);
         check_finite(file, source);
         ggml_tensor * t = ggml_new_tensor_1d(context(types_.back()), GGML_TYPE_F32, n);
         ggml_set_name(t, name.c_str());
@@ -129,7 +132,7 @@ class loader {
     }
 
     ggml_tensor * matrix(const gguf_file & file, const std::string & name, int64_t ne0, int64_t ne1) {
-        const ggml_tensor * source = file.need(name, ne0, ne1);
+        const ggml_tensor * source = file.weights(name, ne0, ne1);
         check_finite(file, source);
         ggml_tensor * t = declare(file, source, ne1);
         fill_.push_back([&file, source, t] { ggml_backend_tensor_set(t, file.bytes(source), 0, ggml_nbytes(t)); });
@@ -266,7 +269,7 @@ const ggml_tensor * borrow(const gguf_file & target, const head_config & c, cons
     if (t == nullptr) {
         fail(EE_ERR_FILE, "%s: the head needs the target's %s, which is missing", target.path().c_str(), name);
     }
-    return target.need(t->name, c.n_embd, -1);
+    return target.weights(t->name, c.n_embd, -1);
 }
 
 } // namespace
@@ -330,7 +333,7 @@ void load_head(const head_config & c, std::shared_ptr<gguf_file> head, const cha
         out.output = load.rows(*target, output, out.draft_vocab);
     }
     out.embedding_file = out.own_embedding ? head : target;
-    out.embedding      = out.own_embedding ? file.need("token_embd.weight", H, -1) : borrow(*target, c, "token_embd.weight", "token_embd.weight");
+    out.embedding      = out.own_embedding ? file.weights("token_embd.weight", H, -1) : borrow(*target, c, "token_embd.weight", "token_embd.weight");
     if (out.own_embedding) {
         check_finite(file, out.embedding);
     }

@@ -18,7 +18,8 @@ Float64 = npt.NDArray[np.float64]
 
 
 def rms_norm(x: Float64, weight: Float64, eps: float) -> Float64:
-    return x / np.sqrt(np.mean(x * x) + eps) * weight
+    out: Float64 = x / np.sqrt(np.mean(x * x) + eps) * weight
+    return out
 
 
 def inverse_frequencies(config: HeadConfig, factors: Float64 | None) -> tuple[Float64, float]:
@@ -67,10 +68,7 @@ class ReferenceHead:
         self.positions.append(position)
         e = self.embedding[token]
         g = np.asarray(state, np.float64) if taps is None else self.feature(np.asarray(taps, np.float64))
-        if c.kind == "eagle1":
-            hidden = t["fc.weight"] @ np.concatenate([e, g]) + t.get("fc.bias", 0.0)
-        else:
-            hidden = g
+        hidden = self.linear("fc", np.concatenate([e, g])) if c.kind == "eagle1" else g
         for layer in range(c.n_layer):
             hidden = self.layer(layer, hidden, e, position, visible)
         if c.kind == "eagle1":
@@ -87,8 +85,7 @@ class ReferenceHead:
         if c.fc_norm:
             parts = np.split(taps, len(c.taps))
             taps = np.concatenate([rms_norm(p, t[f"fc_norm.{k}.weight"], c.rms_eps) for k, p in enumerate(parts)])
-        out: Float64 = t["fc.weight"] @ taps + t.get("fc.bias", 0.0)
-        return out
+        return self.linear("fc", taps)
 
     def linear(self, name: str, x: Float64) -> Float64:
         out: Float64 = self.t[f"{name}.weight"] @ x + self.t.get(f"{name}.bias", 0.0)

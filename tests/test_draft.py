@@ -118,7 +118,7 @@ def test_head_equals_reference(name: str, tmp_path: Path, target: Path) -> None:
     np.testing.assert_allclose(case.draft.hidden(-1), state, atol=TOLERANCE)
 
     parents = [-1, -1, -1, 0, 0, 2, 3, 5, 3]
-    levels = [range(0, 3), range(3, 6), range(6, 9)]
+    levels = [range(3), range(3, 6), range(6, 9)]
     tokens = case.tokens[N_PAIRS : N_PAIRS + len(parents)]
     states, depths = {-1: state}, {-1: -1}
     for level in levels:
@@ -239,7 +239,7 @@ def test_impossible_calls_are_refused(tmp_path: Path, target: Path) -> None:
     with pytest.raises(ValueError, match="top_k must be between 0 and 10"):
         draft.level(np.array([1]), np.array([-1]), 11)
     with pytest.raises(ValueError, match="a level of 99 nodes"):
-        draft.level(np.zeros(99), np.full(99, -1), 1)
+        draft.level(np.zeros(99, np.int32), np.full(99, -1, np.int32), 1)
     with pytest.raises(ValueError, match="cannot rewind to 7"):
         draft.rewind(7)
     assert draft.n_pairs == 6

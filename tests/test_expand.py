@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +12,7 @@ from eagle_edge.expand import Children, Int32, expand
 from eagle_edge.tree import Tree
 
 ROOT = 7
+Path = tuple[int, ...]
 
 
 class RandomHead:
@@ -21,11 +20,11 @@ class RandomHead:
 
     def __init__(self, seed: int, n_vocab: int, sharpness: float) -> None:
         self.seed, self.n_vocab, self.sharpness = seed, n_vocab, sharpness
-        self.paths: list[tuple[int, ...]] = []  # of each evaluated node
+        self.paths: list[Path] = []  # of each evaluated node
         self.level_sizes: list[int] = []
 
-    def children(self, path: tuple[int, ...], top_k: int) -> Children:
-        rng = np.random.default_rng((self.seed, *path))
+    def children(self, path: Path, top_k: int) -> Children:
+        rng = np.random.default_rng([self.seed, *path])
         logits = self.sharpness * rng.standard_normal(self.n_vocab)
         logprobs = (logits - np.log(np.exp(logits).sum())).astype(np.float32)
         best = np.argsort(-logprobs, kind="stable")[:top_k]
@@ -44,23 +43,28 @@ class RandomHead:
         return expand(ROOT, self.children((), params.top_k), self.level, params, room)
 
 
-def brute_force(head: RandomHead, params: DraftParams, room: int) -> dict[tuple[int, ...], float]:
+def brute_force(head: RandomHead, params: DraftParams, room: int) -> dict[Path, float]:
     """Path to score of every node below the root, built without any shortcut."""
-    k = params.top_k
-    scores = {(int(token),): np.float32(score) for token, score in zip(*head.children((), k), strict=True)}
-    frontier = sorted(scores, key=lambda path: -scores[path])[:k]
+
+    def grown(path: Path, score: np.float32) -> dict[Path, np.float32]:
+        tokens, logprobs = head.children(path, params.top_k)
+        return {
+            (*path, int(token)): np.float32(score + logprob) for token, logprob in zip(tokens, logprobs, strict=True)
+        }
+
+    scores = grown((), np.float32(0))
+    frontier = list(scores)
     for _ in range(min(params.depth, room - 1)):
-        found = {}
+        found: dict[Path, np.float32] = {}
         for path in frontier:
-            for token, score in zip(*head.children(path, k), strict=True):
-                found[(*path, int(token))] = np.float32(scores[path] + score)
+            found |= grown(path, scores[path])
         scores |= found
-        frontier = sorted(found, key=lambda path: -found[path])[:k]
+        frontier = sorted(found, key=lambda path: -found[path])[: params.top_k]
     best = sorted(scores, key=lambda path: -scores[path])[: params.total - 1]
     return {path: float(scores[path]) for path in best} if room > 0 else {}
 
 
-def paths_of(tree: Tree) -> list[tuple[int, ...]]:
+def paths_of(tree: Tree) -> list[Path]:
     return [tuple(int(tree.tokens[node]) for node in tree.path(i))[1:] for i in range(len(tree))]
 
 
@@ -101,7 +105,7 @@ def test_width_one_is_a_chain(depth: int) -> None:
     head = RandomHead(3, 30, 1.0)
     tree = head.tree(DraftParams(depth + 2, depth, 1))
     assert tree.parent.tolist() == list(range(-1, depth + 1))
-    path: tuple[int, ...] = ()
+    path: Path = ()
     for token in tree.tokens[1:]:
         assert token == head.children(path, 1)[0][0]
         path = (*path, int(token))
@@ -123,10 +127,10 @@ def test_no_node_lies_deeper_than_the_room(room: int) -> None:
 
 
 def test_levels_that_cannot_matter_are_not_evaluated() -> None:
-    """A node outside the best so far is not evaluated: a flat head with a small tree costs no level at all."""
+    """Only nodes whose children could enter the tree are evaluated: a flat head costs one small level, not seven."""
     flat = RandomHead(1, 1000, 0.01)
     flat.tree(DraftParams(8, 7, 10))
-    assert flat.level_sizes == []
+    assert flat.level_sizes == [6]
     sharp = RandomHead(1, 12, 6.0)
     sharp.tree(DraftParams(60, 7, 10))
     assert sharp.level_sizes[0] == 10
@@ -153,5 +157,5 @@ def test_impossible_sizes_are_refused(total: int, depth: int, top_k: int) -> Non
 def test_chain_settings() -> None:
     """A chain of n tokens asks for n nodes under the root; zero is plain decoding."""
     assert [DraftParams.chain(n).total for n in (0, 1, 4)] == [1, 2, 5]
-    for n in itertools.chain(range(5)):
+    for n in range(5):
         assert len(RandomHead(0, 9, 1.0).tree(DraftParams.chain(n))) == n + 1

@@ -1,0 +1,1 @@
+from llguidance.gbnf_to_lark import gbnf_to_lark
