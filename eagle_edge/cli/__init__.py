@@ -1,4 +1,4 @@
-"""The command line: thin. Data goes to stdout, progress to stderr; exit codes 0, 1 (one line), 2 usage, 130 interrupted."""
+"""The command line: data to stdout, progress to stderr; exit codes 0, 1 (one line), 2 (usage), 130 (interrupted)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 
 import click
 import typer
-
 from eagle_edge_convert.cli import app as convert
 
 from ..errors import EagleEdgeError
