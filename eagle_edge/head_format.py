@@ -8,7 +8,7 @@ Rows of q and k are in the order of ggml's NORM rotary embedding (see ``rope_row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .gguf_header import GgufHeader, Scalar
 from .head_tensors import head_tensors, rope_row_order
@@ -200,7 +200,7 @@ class HeadConfig:
         n_vocab = _n_vocab(header, arch)
         d2t = header.tensors.get("d2t")
         try:
-            return cls(
+            config = cls(
                 taps=header.integers(f"{arch}.target_layers"),
                 n_embd=n_embd,
                 n_embd_target=header.get(f"{arch}.target_hidden_size", int),
@@ -224,6 +224,8 @@ class HeadConfig:
             )
         except ValueError as error:
             header.fail(str(error))
+        _refuse_unknown_keys(header, config)
+        return config
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name to shape (ggml's order) of every tensor this head must have.
@@ -243,6 +245,14 @@ def _n_vocab(header: GgufHeader, arch: str) -> int:
     embedding = header.tensors.get("token_embd.weight")
     guess = len(tokens) if tokens else embedding.shape[-1] if embedding else None
     return header.get(f"{arch}.vocab_size", int, guess)
+
+
+def _refuse_unknown_keys(header: GgufHeader, config: HeadConfig) -> None:
+    """Fail on a switch of our own architecture that this version does not know: ignoring it would draft wrongly."""
+    known = set(replace(config, rope_scaling=RopeScaling("yarn", 2.0, 1)).to_metadata())
+    for key in header.metadata:
+        if key.startswith("eagle.") and key not in known:
+            header.fail(f"the key {key} is unknown; the head needs a newer eagle-edge")
 
 
 def _rope_scaling(header: GgufHeader, arch: str) -> RopeScaling | None:
