@@ -14,7 +14,9 @@ import numpy.typing as npt
 
 from .config import KV_TYPES, TargetParams
 from .errors import FileFormatError
+from .kernels import choose_kernels
 from .native import Handle, array, call, ffi, lib, out_array
+from .threads import Governor
 from .tree import Tree
 
 __all__ = ["Evaluation", "Target"]
@@ -75,6 +77,7 @@ class Target:
         self.params = params = params or TargetParams()
         if not os.path.isfile(self.path):
             raise FileFormatError(f"{self.path}: no such file")
+        choose_kernels(params.kernels)
         out = ffi.new("ee_target **")
         call(lib.ee_target_open, os.fsencode(self.path), _native_params(params), out)
         self.handle = Handle(out[0], lib.ee_target_free)
@@ -92,6 +95,8 @@ class Target:
         self.cache_bytes = int(info.cache_bytes)
         self.boundaries: tuple[int, ...] = ()
         self.n_evals = 0
+        self._governor = Governor(params.n_threads)
+        self._n_threads = params.n_threads
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
@@ -140,8 +145,20 @@ class Target:
         ids, ids_pointer = array(tokens, np.int32)
         _, parent_pointer = array(parent, np.int32)
         self.n_evals += 1
+        self._spare_busy_cores()
         call(lib.ee_target_eval, self.handle.pointer, ids_pointer, parent_pointer, len(ids), rows)
         return Evaluation(self, self.n_evals)
+
+    def _spare_busy_cores(self) -> None:
+        n_threads = self._governor.choose()
+        if n_threads != self._n_threads:
+            self._n_threads = n_threads
+            call(lib.ee_target_set_threads, self.handle.pointer, n_threads)
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of the latest evaluation; fewer than asked for while other programs keep cores busy."""
+        return self._n_threads
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the nodes of ``path``, root first, and drop the rest of the last evaluation."""
@@ -166,6 +183,7 @@ class Target:
         if not len(ids) == len(stream) == len(want):
             raise ValueError(f"arrays differ in length: {len(ids)}, {len(stream)}, {len(want)}")
         self.n_evals += 1
+        self._spare_busy_cores()
         call(lib.ee_target_eval_streams, self.handle.pointer, ids_pointer, stream_pointer, want_pointer, len(ids))
         return Evaluation(self, self.n_evals)
 
@@ -176,7 +194,7 @@ class Target:
     # -- vocabulary ----------------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """The ids of ``text``; ``parse_special`` reads control tokens out of it, ``add_special`` adds BOS as the model asks."""
+        """The ids of ``text``; ``parse_special`` reads control tokens out of it, ``add_special`` adds BOS if the model does."""
         data = text.encode()
         n_out = ffi.new("int32_t *")
         out, pointer = out_array((len(data) + 8,), np.int32)
@@ -213,6 +231,7 @@ class Target:
 
     def close(self) -> None:
         """Free the model and its context; closing again does nothing."""
+        self._governor.close()
         self.handle.close()
 
     def __enter__(self) -> Target:

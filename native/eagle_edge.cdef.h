@@ -92,6 +92,9 @@ ee_status ee_target_open(const char * path, const ee_target_params * params, ee_
 void      ee_target_free(ee_target * target);
 void      ee_target_get_info(const ee_target * target, ee_target_info * out);
 
+/* Use n_threads (1..512) from the next evaluation on. */
+ee_status ee_target_set_threads(ee_target * target, int32_t n_threads, char * err, size_t err_len);
+
 /* Choose the taps: boundaries[i] = b reads the residual stream entering layer b (0..n_layer; n_layer = after the last
  * layer, before the final norm; -1 = after the final norm). n = 0 stops tapping. K = n, at most 16. */
 ee_status ee_target_set_taps(ee_target * target, const int32_t * boundaries, int32_t n, ee_tap_route route, char * err, size_t err_len);
@@ -136,10 +139,11 @@ uintptr_t ee_vocab_address(const ee_target * target);
 /* -- draft -------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int32_t n_ctx;      /* pairs the cache can hold */
+    int32_t n_ctx;        /* pairs the cache can hold */
     int32_t n_threads;
-    int32_t max_nodes;  /* most tree nodes evaluated between two extensions */
-    int32_t max_top_k;  /* most children asked of one row */
+    int32_t max_nodes;    /* most tree nodes evaluated between two extensions */
+    int32_t max_top_k;    /* most children asked of one row */
+    int32_t n_gpu_layers; /* 0: the head runs on the CPU; otherwise on the first GPU that can run it */
 } ee_draft_params;
 
 typedef struct {
@@ -161,6 +165,8 @@ typedef struct {
 ee_status ee_draft_open(const char * path, const char * target_path, const ee_draft_params * params, ee_draft ** out, char * err, size_t err_len);
 void      ee_draft_free(ee_draft * draft);
 void      ee_draft_get_info(const ee_draft * draft, ee_draft_info * out);
+/* Use n_threads (1..512) from the next evaluation on. */
+ee_status ee_draft_set_threads(ee_draft * draft, int32_t n_threads, char * err, size_t err_len);
 /* out [R]: the target id of each draft id. */
 ee_status ee_draft_vocab(const ee_draft * draft, int32_t * out, char * err, size_t err_len);
 
@@ -171,8 +177,10 @@ ee_status ee_draft_extend(ee_draft * draft, const int32_t * next_tokens, const f
 /* Evaluate one level of n tree nodes. Nodes are numbered in the order they are evaluated since the last extension;
  * parents[i] is such a number, or -1 for a child of the last pair. ids, logprobs [n, top_k] as above. */
 ee_status ee_draft_level(ee_draft * draft, const int32_t * tokens, const int32_t * parents, int32_t n, int32_t top_k, int32_t * ids, float * logprobs, char * err, size_t err_len);
+/* From the next evaluation on, choose children by softmax(logits * scale + noise) with noise [R]; NULL: by the logits alone. */
+ee_status ee_draft_perturb(ee_draft * draft, const float * noise, float scale, char * err, size_t err_len);
 /* out [R]: the logits of a node of this round (-1: of the last pair). */
-ee_status ee_draft_logits(const ee_draft * draft, int32_t node, float * out, char * err, size_t err_len);
+ee_status ee_draft_logits(ee_draft * draft, int32_t node, float * out, char * err, size_t err_len);
 /* out [H]: the state that would be fed back under a node of this round (-1: of the last pair). */
 ee_status ee_draft_hidden(const ee_draft * draft, int32_t node, float * out, char * err, size_t err_len);
 /* Forget pairs from position n_pairs on, and the tree. */

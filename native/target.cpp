@@ -407,6 +407,16 @@ void ee_target_get_info(const ee_target * target, ee_target_info * out) {
     *out = target->info;
 }
 
+ee_status ee_target_set_threads(ee_target * target, int32_t n_threads, char * err, size_t err_len) {
+    return ee::guarded(err, err_len, [&] {
+        if (n_threads < 1 || n_threads > 512) {
+            ee::fail(EE_ERR_ARG, "n_threads must be between 1 and 512, got %d", n_threads);
+        }
+        target->params.n_threads = n_threads;
+        llama_set_n_threads(target->context.get(), n_threads, n_threads);
+    });
+}
+
 ee_status ee_target_set_taps(ee_target * target, const int32_t * boundaries, int32_t n, ee_tap_route route, char * err, size_t err_len) {
     return ee::guarded(err, err_len, [&] {
         ee_target & t = *target;

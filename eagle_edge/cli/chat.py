@@ -1,0 +1,141 @@
+"""``eagle-edge chat``: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from prompt_toolkit import PromptSession
+from prompt_toolkit.formatted_text import HTML
+
+from ..config import DraftParams, SamplingParams
+from ..equality import PLAIN
+from ..errors import ContextFullError
+from ..stats import Stats
+from . import options as o
+from .session import Session, open_session, stderr
+
+HELP = """/reset         forget the conversation
+/stats         figures of the last answer
+/draft on|off  draft, or decode plainly
+/help          this
+/quit          leave (also Ctrl-D); Ctrl-C stops an answer"""
+
+
+def chat(
+    system: Annotated[str | None, typer.Option("--system", help="A system message.")] = None,
+    max_tokens: Annotated[int | None, typer.Option("-n", "--max-tokens", help="The most tokens of an answer.")] = None,
+    target: o.Target = None,
+    head: o.Head = None,
+    no_draft: o.NoDraft = False,
+    chain: o.Chain = None,
+    tree: o.TreeOption = None,
+    temperature: o.Temperature = 0.0,
+    top_k: o.TopK = 0,
+    top_p: o.TopP = 1.0,
+    min_p: o.MinP = 0.0,
+    seed: o.Seed = None,
+    n_ctx: o.NCtx = 4096,
+    n_gpu_layers: o.NGpuLayers = 0,
+    threads: o.Threads = None,
+    kernels: o.Kernels = "auto",
+    exact: o.Exact = "auto",
+) -> None:
+    """Chat with a model; its answers stream in, with a line of figures under each."""
+    params = o.sampling_params(temperature, top_k, top_p, min_p, seed, max_tokens)
+    draft = o.draft_params(chain, tree)
+    with open_session(
+        o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
+    ) as session:
+        Conversation(session, params, draft, system).run()
+
+
+@dataclass(slots=True)
+class Conversation:
+    """The messages so far and what the next answer is made with."""
+
+    session: Session
+    params: SamplingParams
+    draft: DraftParams
+    system: str | None
+    messages: list[dict[str, str]] = field(default_factory=list)
+    drafting: bool = True
+    last: Stats | None = None
+
+    def run(self) -> None:
+        """Read and answer until the end of input or /quit."""
+        self.reset()
+        name = Path(self.session.engine.target.path).name
+        stderr.print(
+            f"{name}, {'without a' if self.session.engine.draft is None else 'with its'} head; /help for commands"
+        )
+        ask: PromptSession[str] | None = PromptSession(erase_when_done=False) if sys.stdin.isatty() else None
+        while True:
+            try:
+                line = ask.prompt(HTML("<b>> </b>")) if ask else input()
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                continue
+            if line.strip() == "/quit":
+                return
+            if line.startswith("/"):
+                self.command(line.split())
+            elif line.strip():
+                self.answer(line)
+
+    def command(self, words: list[str]) -> None:
+        """One line that starts with a slash."""
+        if words == ["/reset"]:
+            self.reset()
+            stderr.print("the conversation is empty")
+        elif words == ["/stats"]:
+            stderr.print(self.figures())
+        elif words[0] == "/draft" and words[1:] in (["on"], ["off"]):
+            self.drafting = words[1] == "on"
+            stderr.print(f"drafting is {words[1]}" if self.session.engine.draft else "there is no head to draft with")
+        else:
+            stderr.print(HELP)
+
+    def reset(self) -> None:
+        """Forget everything but the system message."""
+        self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
+
+    def answer(self, text: str) -> None:
+        """Stream the answer to one user message; Ctrl-C keeps what has come."""
+        self.messages.append({"role": "user", "content": text})
+        pieces: list[str] = []
+        engine = self.session.engine
+        try:
+            steps = engine.generate(
+                self.session.encode(self.messages), self.params, self.draft if self.drafting else PLAIN
+            )
+            for step in steps:
+                pieces.append(step.text)
+                print(step.text, end="", flush=True)
+        except KeyboardInterrupt:
+            steps.close()
+        except ContextFullError as error:
+            self.messages.pop()
+            stderr.print(f"{error}; or start again with /reset")
+            return
+        print()
+        self.last = engine.stats
+        self.messages.append({"role": "assistant", "content": "".join(pieces)})
+        stderr.print(self.session.summary(self.last), style="dim")
+
+    def figures(self) -> str:
+        """Several lines about the last answer."""
+        if self.last is None:
+            return "no answer yet"
+        lines = [self.session.summary(self.last)]
+        lines.append("  ".join(f"{phase} {seconds:.2f} s" for phase, seconds in self.last.seconds.items()))
+        if self.last.draft_n:
+            depths = ", ".join(f"{share:.0%}" for share in self.last.accept_by_depth)
+            lines.append(f"{self.last.rounds} rounds; accepted by depth: {depths}")
+        if self.session.engine.exactness is not None:
+            lines.append(str(self.session.engine.exactness))
+        return "\n".join(lines)

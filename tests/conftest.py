@@ -1,0 +1,30 @@
+"""What several test files need: tiny random models, made once a run, and the packaged pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny import make_head, make_target
+
+from eagle_edge.models import default_head, default_target
+
+
+@pytest.fixture(scope="session")
+def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_target(tmp_path_factory.mktemp("tiny") / "target.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny_head(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_head(tmp_path_factory.mktemp("tiny") / "eagle3-head.gguf")
+
+
+@pytest.fixture(scope="session")
+def packaged_target() -> Path:
+    return default_target()
+
+
+@pytest.fixture(scope="session")
+def packaged_head() -> Path:
+    return default_head()
