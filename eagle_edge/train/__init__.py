@@ -1,0 +1,1 @@
+"""Training draft heads: the only package here that imports torch."""

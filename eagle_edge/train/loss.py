@@ -1,0 +1,91 @@
+"""Soft cross-entropy through the output matrix, without ever holding all logits.
+
+The target's distribution is given sparsely (its most likely tokens), so the loss of a row is
+``logsumexp(z) - sum_k p_k z_k``. Loss and gradients are computed chunk by chunk in the forward pass: the logits of one
+chunk stay in the processor's cache and are gone before the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["LossRows", "ranks", "soft_cross_entropy"]
+
+CHUNK_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LossRows:
+    """What a row should predict, in draft ids.
+
+    Attributes:
+        ids: [N, C] int64 likely tokens, best first; unused places repeat any id with probability 0.
+        probabilities: [N, C] float32.
+        weight: [N] float32: 0 takes a row out.
+        best: [N] int64 the target's own choice as a draft id, -1 where the draft vocabulary lacks it.
+    """
+
+    ids: Tensor
+    probabilities: Tensor
+    weight: Tensor
+    best: Tensor
+
+
+def soft_cross_entropy(hidden: Tensor, matrix: Tensor, rows: LossRows) -> Tensor:
+    """The weighted sum of the rows' losses: a scalar with gradients to ``hidden`` [N, H] and ``matrix`` [R, H]."""
+    loss: Tensor = _ChunkedLoss.apply(hidden, matrix, rows)
+    return loss
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, matrix: Tensor, rows: LossRows) -> Tensor:
+        dtype = hidden.dtype  # bfloat16 after an autocast forward; the matrix follows
+        source, weights = hidden.detach(), matrix.detach().to(dtype)
+        grad_hidden, grad_matrix = torch.empty_like(source), torch.zeros_like(matrix)
+        total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden.device)
+        for start in range(0, len(source), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            loss, gradient = _chunk_loss((source[part] @ weights.T).to(total.dtype), rows, part)
+            total += loss
+            gradient = gradient.to(dtype)
+            grad_hidden[part] = gradient @ weights
+            grad_matrix += gradient.T @ source[part]
+        ctx.save_for_backward(grad_hidden, grad_matrix)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_hidden, grad_matrix = ctx.saved_tensors
+        return grad_hidden * grads[0], grad_matrix * grads[0], None
+
+
+def _chunk_loss(logits: Tensor, rows: LossRows, part: slice) -> tuple[Tensor, Tensor]:
+    """The weighted loss of a chunk and its gradient with respect to ``logits``."""
+    probabilities = rows.probabilities[part] * rows.weight[part][:, None]
+    mass = probabilities.sum(1, keepdim=True)
+    gradient = logits.softmax(1)
+    # log p = z - logsumexp(z) at any one token gives the logsumexp without another pass over the vocabulary.
+    first = rows.ids[part][:, :1]
+    normaliser = logits.gather(1, first) - gradient.gather(1, first).log()
+    loss = (normaliser * mass).sum() - (logits.gather(1, rows.ids[part]) * probabilities).sum()
+    gradient.mul_(mass).scatter_add_(1, rows.ids[part], -probabilities)
+    return loss, gradient
+
+
+def ranks(hidden: Tensor, matrix: Tensor, best: Tensor) -> Tensor:
+    """[N] how many candidates the draft puts before ``best`` [N]; R where the draft vocabulary lacks it (-1).
+
+    0 is what a chain accepts, less than k what a tree of k children per node accepts.
+    """
+    out = torch.empty_like(best)
+    for start in range(0, len(best), CHUNK_ROWS):
+        part = slice(start, start + CHUNK_ROWS)
+        logits = (hidden[part] @ matrix.T).float()
+        value = logits.gather(1, best[part].clamp(min=0)[:, None])
+        out[part] = torch.where(best[part] >= 0, (logits > value).sum(1), len(matrix))
+    return out

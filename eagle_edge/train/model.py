@@ -1,0 +1,167 @@
+"""The forward pass of a draft head in torch: the one definition that the trainer uses and the runtime is tested against.
+
+EAGLE-3 and EAGLE-3.1 with every switch of ``HeadConfig`` that their trainers know. Parameters carry the names of the
+published checkpoints (``midlayer.*``), so a state dict is a checkpoint. How steps are chained while training is in
+``unroll.py``; losses, data and files are elsewhere.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..head_format import HeadConfig
+
+__all__ = ["Head", "precise", "rotate"]
+
+
+class RmsNorm(nn.Module):
+    """RMS norm over the last dimension, with float32 statistics."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` divided by the root of its mean square, times the weight; same dtype as ``x``."""
+        scale = torch.rsqrt(precise(x).square().mean(-1, keepdim=True) + self.eps)
+        return (x * scale * self.weight).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """The four matrices of grouped-query attention; its input is the pair of embedding and feature, 2H wide."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.n_head, self.n_head_kv, self.head_dim = config.n_head, config.n_head_kv, config.head_dim
+        width, kv_width = 2 * config.n_embd, config.n_head_kv * config.head_dim
+        self.q_proj = nn.Linear(width, config.n_head * config.head_dim, bias=False)
+        self.k_proj = nn.Linear(width, kv_width, bias=False)
+        self.v_proj = nn.Linear(width, kv_width, bias=False)
+        self.o_proj = nn.Linear(config.n_head * config.head_dim, config.n_embd, bias=False)
+
+    def query(self, x: Tensor, angles: Tensor) -> Tensor:
+        """[B, M, 2H] -> [B, n_head, M, head_dim], rotated by ``angles`` [B, M, head_dim/2]."""
+        return rotate(self.q_proj(x).unflatten(-1, (self.n_head, self.head_dim)).transpose(1, 2), angles)
+
+    def key_value(self, x: Tensor, angles: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, M, 2H] -> rotated keys and values, each [B, n_head_kv, M, head_dim]."""
+        shape = (self.n_head_kv, self.head_dim)
+        key = rotate(self.k_proj(x).unflatten(-1, shape).transpose(1, 2), angles)
+        return key, self.v_proj(x).unflatten(-1, shape).transpose(1, 2)
+
+
+class Mlp(nn.Module):
+    """The gated feed-forward block with SiLU."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.n_embd, config.n_ff, bias=False)
+        self.up_proj = nn.Linear(config.n_embd, config.n_ff, bias=False)
+        self.down_proj = nn.Linear(config.n_ff, config.n_embd, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., H] -> [..., H]."""
+        out: Tensor = self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class Layer(nn.Module):
+    """The decoder layer of a head; ``input_layernorm`` is for the embedding, ``hidden_norm`` for the feature."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.self_attn = Attention(config)
+        self.mlp = Mlp(config)
+        self.input_layernorm = RmsNorm(config.n_embd, config.rms_eps)
+        self.hidden_norm = RmsNorm(config.n_embd, config.rms_eps)
+        self.post_attention_layernorm = RmsNorm(config.n_embd, config.rms_eps)
+
+
+class Head(nn.Module):
+    """An EAGLE-3 head over a frozen token embedding.
+
+    Args:
+        config: the shape and switches; one layer, ``kind`` "eagle3", no biases, no rope scaling.
+        embedding: [V, H] the target's token embedding, frozen and not part of the state dict.
+
+    Raises:
+        ValueError: a switch that this trainer does not know.
+    """
+
+    embedding: Tensor
+    frequencies: Tensor
+
+    def __init__(self, config: HeadConfig, embedding: Tensor) -> None:
+        super().__init__()
+        _check_trainable(config, embedding)
+        self.config = config
+        H, E, K = config.n_embd, config.n_embd_target, len(config.taps)
+        if config.fc:
+            self.fc = nn.Linear(K * E, H, bias=False)
+        if config.norm_before_fc:
+            self.input_norm = RmsNorm(K * E, config.rms_eps)
+        if config.fc_norm:
+            self.fc_norm = nn.ModuleList(RmsNorm(E, config.rms_eps) for _ in range(K))
+        self.midlayer = Layer(config)
+        self.norm = RmsNorm(H, config.rms_eps)
+        self.lm_head = nn.Linear(H, config.n_draft_vocab, bias=False)
+        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+        self.register_buffer("frequencies", (config.rope_theta**-exponents).float(), persistent=False)
+        self.register_buffer("embedding", embedding, persistent=False)
+
+    def feature(self, taps: Tensor) -> Tensor:
+        """[..., K*E] target states -> [..., H] g, the feature of the first step."""
+        if not self.config.fc:
+            return taps
+        if not torch.is_autocast_enabled(taps.device.type):
+            taps = taps.to(self.fc.weight.dtype)
+        if self.config.norm_before_fc:
+            taps = self.input_norm(taps)
+        if self.config.fc_norm:
+            parts = taps.split(self.config.n_embd_target, dim=-1)
+            taps = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        out: Tensor = self.fc(taps)
+        return out
+
+    def pair(self, tokens: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
+        """The attention's input [..., 2H] for (feature of position t, token at t+1), and the residual [..., H]."""
+        embedded = self.midlayer.input_layernorm(self.embedding[tokens].to(feature.dtype))
+        normed = self.midlayer.hidden_norm(feature)
+        residual = normed if self.config.norm_before_residual else feature
+        return torch.cat([embedded, normed], dim=-1), residual
+
+    def finish(self, residual: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
+        """What follows the attention: the state that is fed back [..., H], and the input of ``lm_head`` [..., H]."""
+        hidden = residual + self.midlayer.self_attn.o_proj(attended)
+        out = hidden + self.midlayer.mlp(self.midlayer.post_attention_layernorm(hidden))
+        normed = self.norm(out)
+        return (normed if self.config.norm_output else out), normed
+
+    def angles(self, positions: Tensor) -> Tensor:
+        """[...] positions -> [..., head_dim/2] rotary angles."""
+        return positions[..., None] * self.frequencies
+
+
+def rotate(x: Tensor, angles: Tensor) -> Tensor:
+    """Rotary embedding of [B, heads, M, head_dim] in the half-split order of Hugging Face checkpoints."""
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+    first, second = precise(x).chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+
+def precise(x: Tensor) -> Tensor:
+    """``x`` in float32, or as it is where it already holds more."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _check_trainable(config: HeadConfig, embedding: Tensor) -> None:
+    flags = ("fc_bias", "qkv_bias", "output_bias", "mlp_bias", "qk_norm", "sliding_window", "rope_factors")
+    unknown = [flag for flag in flags if getattr(config, flag)]
+    if config.kind != "eagle3" or config.n_layer != 1 or config.rope_scaling is not None or unknown:
+        detail = ", ".join(unknown) or f"kind {config.kind}, {config.n_layer} layers, rope scaling {config.rope_scaling}"
+        raise ValueError(f"only one-layer EAGLE-3 heads without biases or rope scaling are trained here, not: {detail}")
+    if embedding.shape != (config.n_vocab, config.n_embd):
+        wanted = (config.n_vocab, config.n_embd)
+        raise ValueError(f"the token embedding has shape {tuple(embedding.shape)}, the head needs {wanted}")

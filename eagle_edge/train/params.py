@@ -1,0 +1,166 @@
+"""The settings of a training run, checked once; a run folder keeps them, so that it can be taken up again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import EagleEdgeError
+
+__all__ = ["DataParams", "HeadParams", "LoopParams", "TrainParams"]
+
+
+@dataclass(frozen=True, slots=True)
+class DataParams:
+    """What the target is asked and how it answers.
+
+    Attributes:
+        prompt_files: .jsonl or .txt files of prompts; their prompts come first.
+        answer_tokens: stop when the answers hold this many tokens.
+        own_share: the share of prompts that the target writes itself; 1 without prompt files.
+        openers: start most of its own prompts with a common opening, so that they differ more.
+        max_prompt_tokens, max_answer_tokens: longer prompts are left out, longer answers end there.
+        greedy_share: the share of answers at temperature 0; the rest is sampled at ``temperatures``.
+        temperatures: drawn from with equal chance.
+        n_streams: sequences generated at once.
+        n_likely: next tokens kept of each distribution.
+    """
+
+    prompt_files: tuple[str, ...] = ()
+    answer_tokens: int = 1_000_000
+    own_share: float = 0.85
+    openers: bool = True
+    max_prompt_tokens: int = 260
+    max_answer_tokens: int = 176
+    greedy_share: float = 0.65
+    temperatures: tuple[float, ...] = (0.6, 0.8, 1.0, 1.0)
+    n_streams: int = 96
+    n_likely: int = 32
+
+    def __post_init__(self) -> None:
+        _check(self.answer_tokens >= 1, "answer_tokens", self.answer_tokens, "at least 1")
+        _check(0 <= self.own_share <= 1, "own_share", self.own_share, "0..1")
+        _check(self.own_share > 0 or bool(self.prompt_files), "own_share", self.own_share, "above 0 without prompt files")
+        _check(self.max_prompt_tokens >= 1, "max_prompt_tokens", self.max_prompt_tokens, "at least 1")
+        _check(self.max_answer_tokens >= 2, "max_answer_tokens", self.max_answer_tokens, "at least 2")
+        _check(0 <= self.greedy_share <= 1, "greedy_share", self.greedy_share, "0..1")
+        _check(bool(self.temperatures) and min(self.temperatures) > 0, "temperatures", self.temperatures, "positive")
+        _check(1 <= self.n_streams <= 254, "n_streams", self.n_streams, "1..254")
+        _check(1 <= self.n_likely <= 1024, "n_likely", self.n_likely, "1..1024")
+
+
+@dataclass(frozen=True, slots=True)
+class HeadParams:
+    """The shape of the head; 0 takes the target's value.
+
+    Attributes:
+        taps: boundaries to read; empty for 2, the middle, and 3 before the end.
+        n_draft_vocab: R.
+        n_ff, n_head, n_head_kv: of the layer.
+        norm_before_residual, norm_before_fc, fc_norm, norm_output: the switches of ``HeadConfig``.
+    """
+
+    taps: tuple[int, ...] = ()
+    n_draft_vocab: int = 8192
+    n_ff: int = 0
+    n_head: int = 0
+    n_head_kv: int = 0
+    norm_before_residual: bool = True
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParams:
+    """How the head is optimised.
+
+    Attributes:
+        n_steps: steps of training-time test.
+        keep_rows: the share of rows that each further step carries on.
+        step_decay: weight of each further step relative to the one before.
+        hard_share: how much of a label is put on the target's own choice; the rest is its distribution.
+        epochs: passes over the data.
+        budget_seconds: train for so long instead; 0 = no budget.
+        n_sequences: passages per batch.
+        n_ctx: longer passages are cut.
+        learning_rate, warmup_steps, weight_decay, clip_norm: of AdamW under a cosine schedule.
+        held_out: every so many-th passage is kept for watching, never trained on.
+        checkpoint_steps, report_steps, evaluate_steps: how often.
+        n_threads: of torch; 0 = all.
+    """
+
+    n_steps: int = 4
+    keep_rows: float = 0.6
+    step_decay: float = 1.0
+    hard_share: float = 0.5
+    epochs: int = 3
+    budget_seconds: float = 0.0
+    n_sequences: int = 12
+    n_ctx: int = 512
+    learning_rate: float = 1e-3
+    warmup_steps: int = 50
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    held_out: int = 40
+    checkpoint_steps: int = 200
+    report_steps: int = 20
+    evaluate_steps: int = 200
+    n_threads: int = 0
+
+    def __post_init__(self) -> None:
+        _check(1 <= self.n_steps <= 16, "n_steps", self.n_steps, "1..16")
+        _check(0 < self.keep_rows <= 1, "keep_rows", self.keep_rows, "above 0, at most 1")
+        _check(0 < self.step_decay <= 1, "step_decay", self.step_decay, "above 0, at most 1")
+        _check(0 <= self.hard_share <= 1, "hard_share", self.hard_share, "0..1")
+        _check(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        _check(self.budget_seconds >= 0, "budget_seconds", self.budget_seconds, "0 or more")
+        _check(self.n_sequences >= 1, "n_sequences", self.n_sequences, "at least 1")
+        _check(self.n_ctx >= 8, "n_ctx", self.n_ctx, "at least 8")
+        _check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
+        _check(self.held_out >= 2, "held_out", self.held_out, "at least 2")
+        for name in ("checkpoint_steps", "report_steps", "evaluate_steps"):
+            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainParams:
+    """One run: a target file, a folder for everything the run makes, a seed, and the three parts above."""
+
+    target: str
+    output: str
+    seed: int = 0
+    data: DataParams = dataclasses.field(default_factory=DataParams)
+    head: HeadParams = dataclasses.field(default_factory=HeadParams)
+    loop: LoopParams = dataclasses.field(default_factory=LoopParams)
+
+    def save(self, path: Path) -> None:
+        """Write the settings as JSON."""
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> TrainParams:
+        """The settings in ``path``.
+
+        Raises:
+            EagleEdgeError: the file is not one that ``save`` wrote.
+        """
+        try:
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            parts = {"data": DataParams, "head": HeadParams, "loop": LoopParams}
+            built = {name: part(**_tuples(values.pop(name))) for name, part in parts.items()}
+            return cls(**values, **built)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise EagleEdgeError(f"{path}: not the settings of a training run ({error})") from None
+
+
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+
+
+def _check(ok: bool, name: str, value: object, wanted: str) -> None:
+    if not ok:
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")

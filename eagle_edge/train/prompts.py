@@ -1,0 +1,120 @@
+"""Prompts: from files, and written by the target itself after the user header of its chat template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FileFormatError, PairError
+from ..target import Target
+from .streams import Job, run_jobs
+
+__all__ = ["OPENERS", "own_prompts", "read_prompts", "user_header"]
+
+# How requests begin. Sampling after one of these spreads what a small model writes over more kinds of requests.
+OPENERS = """
+Write a|Write a short|Write a story about|Write a poem about|Write an email|Write a letter to|Write a function that
+Write a Python function|Create a|Create a list of|Design a|Develop a|Describe|Describe the|Explain|Explain how
+Explain why|Explain the difference between|What is|What are|What are the|What does|What would|What if|How|How do I|How can
+How does|How many|Why|Why is|When did|Where|Who was|Which|Can you|Can you help me|Could you|Please|I need|I want to|I am
+I have a|My|Give me|Give an example of|Generate|List|Name|Tell me|Compare|Analyze|Discuss|Identify|Classify the following
+Rewrite the following sentence|Edit the following|Correct the grammar|Convert|Translate|Summarize the following
+Summarize the following article:|Read the following passage and answer the question.|Given the following|Given a|Imagine
+Imagine you are|Suppose|Act as|You are|If|In|Is|Are there|Do|Should|Find the|Calculate|Solve|Evaluate|Determine
+Prove that|A|A train|The|The following|There are|Consider|Complete the following|Implement|def |Here is a Python function:
+Fix the bug in|Answer the following question:|Extract|Provide|Suggest|Recommend|Brainstorm|Outline|Plan|Compose|Hi|Hello
+Help me|Make|Take|Sort|Use|To|For|After|While|One|Two|On|At|Have you|Tom|Maria|John has|Sarah|Every|Most|Many|Recently
+""".strip().replace("\n", "|").split("|")
+
+MIN_OWN_TOKENS = 4
+
+
+def read_prompts(path: Path) -> list[str]:
+    """The prompts in a file: .txt is one a line; .jsonl holds ``prompt``, ``messages`` or ``conversations`` a line.
+
+    Of a conversation the first user turn is taken.
+
+    Raises:
+        FileFormatError: no such file, a line that is not understood, or no prompt at all.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileFormatError(f"{path}: cannot be read: {error}") from None
+    prompts = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        prompt = line.strip() if path.suffix == ".txt" else _prompt_of(line)
+        if prompt is None:
+            raise FileFormatError(f"{path}, line {number}: not JSON with prompt, messages or conversations; fix or remove it")
+        if prompt:
+            prompts.append(prompt)
+    if not prompts:
+        raise FileFormatError(f"{path}: holds no prompts")
+    return prompts
+
+
+def _prompt_of(line: str) -> str | None:
+    """The first user turn of a JSON line, or None where there is none."""
+    try:
+        value: Any = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    if isinstance(value.get("prompt"), str):
+        return str(value["prompt"]).strip()
+    turns = value.get("messages", value.get("conversations"))
+    if not isinstance(turns, list):
+        return None
+    for turn in turns:
+        if isinstance(turn, dict) and turn.get("role", turn.get("from")) in ("user", "human"):
+            content = turn.get("content", turn.get("value"))
+            return content.strip() if isinstance(content, str) else None
+    return None
+
+
+def user_header(render: Any) -> str:
+    """What a chat template writes before the user's first word.
+
+    Args:
+        render: turns a user message into the template's text, generation prompt included.
+
+    Raises:
+        PairError: the template does not show the message.
+    """
+    mark = "\u241f\u241f"
+    text = str(render(mark))
+    if mark not in text:
+        raise PairError("the target's chat template does not show the user's message, so it cannot write prompts itself")
+    return text.split(mark)[0]
+
+
+def own_prompts(target: Target, header: str, seed: int, max_tokens: int, openers: bool) -> Iterator[str]:
+    """Distinct prompts that the target writes after ``header``, without end; the order depends on the seed alone."""
+    start = target.tokenize(header, parse_special=True)
+    seen: set[str] = set()
+    for job in run_jobs(target, _own_jobs(target, start, seed, max_tokens, openers)):
+        ids = job.ids[len(start) : -1]
+        if not job.ended or len(ids) < MIN_OWN_TOKENS:
+            continue  # cut off in the middle, or nothing said
+        prompt = b"".join(target.piece(token) for token in ids).decode("utf-8", "replace").strip()
+        key = " ".join(prompt.lower().split())
+        if key and key not in seen and "\ufffd" not in prompt:
+            seen.add(key)
+            yield prompt
+
+
+def _own_jobs(target: Target, start: list[int], seed: int, max_tokens: int, openers: bool) -> Iterator[Job]:
+    number = 0
+    while True:
+        rng = np.random.default_rng((seed, 1, number))
+        number += 1
+        opener = OPENERS[rng.integers(len(OPENERS))] if openers and rng.random() < 0.75 else ""
+        ids = start + (target.tokenize(opener, add_special=False) if opener else [])
+        yield Job(ids, len(ids), max_tokens, 1.0, rng)

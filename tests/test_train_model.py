@@ -1,0 +1,138 @@
+"""The head's forward, training-time test and loss against slow and obvious versions of themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from eagle_edge.train.loss import LossRows, ranks, soft_cross_entropy  # noqa: E402
+from eagle_edge.train.model import Head  # noqa: E402
+from eagle_edge.train.unroll import Batch, unroll  # noqa: E402
+
+from tiny import HEAD  # noqa: E402
+
+SWITCHES = [
+    {},
+    {"norm_before_residual": True, "norm_before_fc": True},
+    {"fc_norm": True, "norm_output": True},
+    {"n_embd": 32, "n_head": 2, "n_head_kv": 1, "norm_before_residual": True},
+]
+
+
+def make_head(dtype=torch.float64, **switches) -> Head:
+    torch.manual_seed(3)
+    config = dataclasses.replace(HEAD, **switches)
+    return Head(config, torch.randn(config.n_vocab, config.n_embd)).to(dtype)
+
+
+def make_batch(head: Head, n_sequences: int = 2, length: int = 12) -> Batch:
+    torch.manual_seed(4)
+    width = len(head.config.taps) * head.config.n_embd_target
+    tokens = torch.randint(0, head.config.n_vocab, (n_sequences, length))
+    rows = torch.stack([torch.arange(3, 9), torch.arange(1, 7)])[:n_sequences]
+    return Batch(tokens, torch.randn(n_sequences, length, width, dtype=head.fc.weight.dtype), rows)
+
+
+def brute_force(head: Head, batch: Batch, n_steps: int) -> list:
+    """Every step over every row, with one explicit mask over the (steps * T) keys."""
+    attention = head.midlayer.self_attn
+    T = batch.tokens.shape[1] - 1
+    feature = head.feature(batch.taps[:, :-1])
+    keys, values, outputs = [], [], []
+    for step in range(n_steps):
+        positions = torch.arange(T)[None]
+        tokens = batch.tokens.gather(1, (positions + 1 + step).clamp(max=T).expand(len(batch.tokens), -1))
+        x, residual = head.pair(tokens, feature)
+        key, value = attention.key_value(x, head.angles(positions + step))
+        keys.append(key)
+        values.append(value)
+        mask = torch.cat([torch.ones(T, T).tril(), *[torch.eye(T)] * step], dim=1).bool()
+        query = attention.query(x, head.angles(positions + step))
+        groups = query.shape[1] // key.shape[1]
+        full_key = torch.cat(keys, 2).repeat_interleave(groups, 1)
+        full_value = torch.cat(values, 2).repeat_interleave(groups, 1)
+        attended = torch.nn.functional.scaled_dot_product_attention(query, full_key, full_value, attn_mask=mask)
+        feature, normed = head.finish(residual, attended.transpose(1, 2).flatten(2))
+        outputs.append(normed.gather(1, batch.rows[..., None].expand(-1, -1, normed.shape[-1])))
+    return outputs
+
+
+@pytest.mark.parametrize("switches", SWITCHES)
+def test_the_diagonal_trick_equals_one_explicit_mask(switches: dict) -> None:
+    """Each step's rows see the causal block and their own earlier steps, nothing else."""
+    head = make_head(**switches)
+    batch = make_batch(head)
+    for (_, found), expected in zip(unroll(head, batch, 4), brute_force(head, batch, 4), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_carried_on_are_what_they_would_be_among_all() -> None:
+    """Thinning the rows changes which are computed, not their values."""
+    head = make_head()
+    batch = make_batch(head)
+    everything = unroll(head, batch, 4)
+    thinned = unroll(head, batch, 4, keep=0.5, generator=torch.Generator().manual_seed(0))
+    assert [6, 3, 2, 1] == [len(columns) for columns, _ in thinned]
+    for (columns, found), (_, expected) in zip(thinned, everything, strict=True):
+        torch.testing.assert_close(found, expected[:, columns])
+
+
+def make_rows(n: int, n_draft: int) -> LossRows:
+    torch.manual_seed(5)
+    ids = torch.stack([torch.randperm(n_draft)[:6] for _ in range(n)])
+    probabilities = torch.rand(n, 6, dtype=torch.float64)
+    probabilities /= probabilities.sum(1, keepdim=True)
+    probabilities[:, -1] = 0
+    weight = torch.ones(n, dtype=torch.float64)
+    weight[1] = 0
+    best = ids[:, 0].clone()
+    best[2] = -1
+    return LossRows(ids, probabilities, weight, best)
+
+
+def test_the_chunked_loss_equals_torch_cross_entropy() -> None:
+    """Loss and both gradients equal those of the dense formula, whatever the chunk size divides."""
+    torch.manual_seed(6)
+    hidden = torch.randn(300, 8, dtype=torch.float64, requires_grad=True)
+    matrix = torch.randn(40, 8, dtype=torch.float64, requires_grad=True)
+    rows = make_rows(300, 40)
+    dense = torch.zeros(300, 40, dtype=torch.float64).scatter_add(1, rows.ids, rows.probabilities)
+    expected = (-(dense * (hidden @ matrix.T).log_softmax(1)).sum(1) * rows.weight).sum()
+    wanted = torch.autograd.grad(expected, (hidden, matrix))
+    found = soft_cross_entropy(hidden, matrix, rows)
+    torch.testing.assert_close(found, expected)
+    for gradient, reference in zip(torch.autograd.grad(found, (hidden, matrix)), wanted, strict=True):
+        torch.testing.assert_close(gradient, reference)
+
+
+def test_gradients_pass_a_finite_difference_check() -> None:
+    """The gradient of the whole unrolled loss, through all steps and the custom loss, is the slope of the loss."""
+    head = make_head(norm_before_residual=True)
+    batch = make_batch(head)
+    rows = make_rows(12, head.config.n_draft_vocab)
+
+    def loss():
+        outputs = [hidden.flatten(0, 1) for _, hidden in unroll(head, batch, 3)]
+        return sum(soft_cross_entropy(hidden, head.lm_head.weight, rows) for hidden in outputs)
+
+    loss().backward()
+    for name, parameter in head.named_parameters():
+        direction = torch.randn_like(parameter)
+        slope = (parameter.grad * direction).sum()
+        step = 1e-5
+        with torch.no_grad():
+            parameter += step * direction
+            above = loss()
+            parameter -= 2 * step * direction
+            below = loss()
+            parameter += step * direction
+        torch.testing.assert_close((above - below) / (2 * step), slope, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_ranks_count_the_candidates_before_the_best() -> None:
+    """Rank 0 is the argmax; a token outside the vocabulary ranks behind all."""
+    logits = torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
+    assert [0, 2, 3] == ranks(logits, torch.eye(3), torch.tensor([0, 1, -1])).tolist()
