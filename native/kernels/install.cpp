@@ -47,8 +47,9 @@ static const char * find_mismatch() {
 }
 
 static const path * choose_path(const char * name) {
+    const bool named = name != nullptr && *name != 0;
     for (const path * const * p = paths; *p != nullptr; ++p) {
-        if ((name == nullptr || *name == 0 || strcmp(name, (*p)->name) == 0) && path_runs_here(**p)) {
+        if ((named ? strcmp(name, (*p)->name) == 0 : (*p)->automatic) && path_runs_here(**p)) {
             return *p;
         }
     }

@@ -38,10 +38,13 @@ template <class W, int C, int S> void multiply_part(const W & block, const activ
     }
 }
 
-template <class W, int C, int S = 0> void multiply_parts(const W & block, const activation * a, isa::floats * sums) {
+template <class W, int C, int S = 0>
+void multiply_parts(const W & block, const uint8_t * here, const activation * a, isa::floats * sums) {
     if constexpr (S < W::BLOCKS) {
+        constexpr int share = (W::FIELDS * FIELD + W::DWORDS * DWORD) / W::BLOCKS;
+        prefetch<C>(here + S * share, share);
         multiply_part<W, C, S>(block, a + S * C, sums);
-        multiply_parts<W, C, S + 1>(block, a, sums);
+        multiply_parts<W, C, S + 1>(block, here, a, sums);
     }
 }
 
@@ -57,11 +60,10 @@ template <class W> struct quantised {
                 sums[c] = isa::zero();
             }
             for (int b = 0; b < n; ++b, a += W::BLOCKS * C) {
-                prefetch<C>(group + size_t(b) * (fields + dwords), fields + dwords);
                 W block;
                 block.fields = group + size_t(b) * fields + 2 * lane;
                 block.dwords = group + size_t(n) * fields + size_t(b) * dwords + 4 * lane;
-                multiply_parts<W, C>(block, a, sums);
+                multiply_parts<W, C>(block, group + size_t(b) * (fields + dwords), a, sums);
             }
             for (int c = 0; c < C; ++c) {
                 isa::store(dst + c * dst_stride + lane, sums[c]);

@@ -48,6 +48,7 @@ using multiply_fn = void (*)(const uint8_t * group, int n_blocks, const void * a
 
 struct path {
     const char * name;
+    bool automatic;       // taken without being asked for by name: its code has run in the tests
     int max_columns;
     // x [n_blocks*32] -> out, one activation every `stride`; offset is what the weight type adds to make itself unsigned.
     void (*quantize)(const float * x, int n_blocks, int offset, activation * out, size_t stride);
