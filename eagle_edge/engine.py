@@ -234,8 +234,10 @@ class Engine:
         """The text of the verified tokens, cut at the first stop."""
         text, n_tokens, reason = "", 0, None
         for token in verified.tokens:
-            text += stream.push(token)
             n_tokens += 1
+            if verified.ended and n_tokens == len(verified.tokens):
+                break  # a token that ends the text is no part of it
+            text += stream.push(token)
             if stream.stopped is not None:
                 break
         if verified.ended or stream.stopped is not None:

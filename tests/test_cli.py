@@ -154,8 +154,8 @@ def test_bad_files_are_one_clear_line(case: str, tiny_target: Path, tiny_head: P
         (["generate", "-p", "x", "--temperature", "-1"], "temperature"),
         (["generate", "-p", "x", "--grammar", "no-such-file"], "no-such-file"),
         (["verify", "no-such-folder"], "no-such-folder"),
-        (["verify", "tests", "--temperature", "1"], "--seed"),
-        (["bench", "tests"], "no .jsonl"),
+        (["verify", ".", "--temperature", "1"], "--seed"),
+        (["bench", "."], "no question"),
     ],
 )
 def test_impossible_requests_are_one_clear_line(arguments: list[str], message: str, pair: list[str]) -> None:

@@ -39,7 +39,7 @@ def verify(
     kernels: o.Kernels = "auto",
     exact: o.Exact = "auto",
     as_json: o.Json = False,
-) -> int:
+) -> None:
     """Generate every question plainly and drafted, and report each token that differs. Exit code 1 if any does."""
     if temperature > 0 and seed is None:
         raise ValueError("at a temperature above 0 two texts are comparable only with a --seed")
@@ -69,4 +69,5 @@ def verify(
                 f"the two best are {m.top2_gap:.2g} apart"
             )
         print(f"{len(questions)} prompts, {n_tokens} tokens, {len(mismatches)} mismatches; {session.engine.exactness}")
-    return 1 if mismatches else 0
+    if mismatches:
+        raise typer.Exit(1)
