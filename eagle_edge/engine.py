@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +17,12 @@ from .config import DraftParams, SamplingParams, TargetParams
 from .draft import Draft
 from .errors import ContextFullError, PairError
 from .exactness import Exactness, Mode, open_exact
+from .filters import Candidates
 from .gguf_header import read_header
 from .grammar import compile_constraint
 from .models import default_head, default_target
 from .pair import check_pair
+from .sampled import sample_chain
 from .sampling import Sampler, TokenLogprob
 from .stats import Stats
 from .target import Evaluation, Target
@@ -128,10 +130,10 @@ class Engine:
                 start = time.perf_counter()
                 limit = self._room(params)
                 with stats.timed("draft"):
-                    tree = self._propose(draft, limit)
+                    tree, proposals = self._propose(draft, sampler, limit)
                 with stats.timed("verify"):
                     evaluation = self.target.eval_tree(tree)
-                verified = verify(tree, evaluation, sampler, len(self._ids), limit)
+                verified = verify(tree, evaluation, sampler, len(self._ids), limit, proposals)
                 step = self._step(verified, stream, limit)
                 self._commit(evaluation, verified, step.token_ids)
                 self._count(tree, verified, stream, step, time.perf_counter() - start)
@@ -190,22 +192,31 @@ class Engine:
                     self._drafting.extend(ids[start + 1 : end + 1], taps, last=end == len(ids) - 1)
 
     def _reusable(self, ids: list[int]) -> int:
-        """Committed tokens that ``ids`` starts with, less one: a head's cache at t depends on token t + 1."""
+        """Committed tokens that ``ids`` starts with, less one: a head's cache at t depends on token t + 1.
+
+        At least one pair is left to extend, because its output is what the first round drafts from.
+        """
         shared = 0
         for old, new in zip(self._ids, ids, strict=False):
             if old != new:
                 break
             shared += 1
-        keep = max(0, shared - 1)
+        keep = max(0, min(shared - 1, len(ids) - 2))
         if self._drafting is not None:
             keep = min(keep, self._drafting.n_pairs)
         return keep if self.target.can_branch or keep == self.target.n_past else 0
 
-    def _propose(self, params: DraftParams, limit: int) -> Tree:
-        """The tree to verify under the last token; only its root when nothing is drafted."""
-        if self._drafting is None or self._drafting.n_pairs == 0:
-            return chain(self._ids[-1], np.empty(0, np.int32))
-        return self._drafting.propose(self._ids[-1], params, room=limit - 1)
+    def _propose(
+        self, params: DraftParams, sampler: Sampler, limit: int
+    ) -> tuple[Tree, Mapping[int, Candidates] | None]:
+        """The tree to verify under the last token, only its root when nothing is drafted; for the rejection rule, how."""
+        root, draft = self._ids[-1], self._drafting
+        if draft is None or draft.n_pairs == 0:
+            return chain(root, np.empty(0, np.int32)), None
+        draft.set_threads(self.target.n_threads)
+        if sampler.params.rule == "rejection" and sampler.params.temperature > 0:
+            return sample_chain(draft, root, min(params.total, limit) - 1, sampler, len(self._ids))
+        return draft.propose(root, params, room=limit - 1), None
 
     def _commit(self, evaluation: Evaluation, verified: Verified, tokens: tuple[int, ...]) -> None:
         """Keep the root and the accepted nodes before the last of ``tokens``, in both caches."""

@@ -6,6 +6,7 @@
     +-- ContextFullError    the prompt does not fit into the context
     +-- NoTokenLeftError    filters or grammar left no token to choose
     +-- GrammarError        a grammar or JSON schema cannot be compiled
+    +-- TemplateError       a chat template cannot be compiled, fails, or refuses the messages
     +-- DependencyError     an optional package is not installed
     +-- NativeError         llama.cpp or ggml refused; the text is theirs
 
@@ -23,6 +24,7 @@ __all__ = [
     "NativeError",
     "NoTokenLeftError",
     "PairError",
+    "TemplateError",
 ]
 
 
@@ -48,6 +50,10 @@ class NoTokenLeftError(EagleEdgeError):
 
 class GrammarError(EagleEdgeError):
     """A grammar or JSON schema cannot be compiled."""
+
+
+class TemplateError(EagleEdgeError):
+    """A chat template cannot be compiled, fails, or refuses the messages."""
 
 
 class DependencyError(EagleEdgeError):

@@ -17,15 +17,16 @@ import numpy.typing as npt
 
 from .config import SamplingParams
 from .errors import GrammarError
-from .gbnf import gbnf_to_lark
+from .gbnf import parse_gbnf
+from .lark import to_lark
 
 __all__ = ["Grammar", "Vocabulary", "compile_constraint"]
 
 #: Deeper schemas would exhaust llguidance's stack, which ends the process.
 _MAX_DEPTH = 100
 _MAX_CHARACTERS = 1_000_000
-#: What one token's mask may cost; measured, the dearest grammar of the tests ends within a second and 200 MB.
-_LIMITS = llguidance.LLParserLimits(step_lexer_fuel=200_000, max_lexer_states=50_000, verbose_errors=False)
+#: With these, the dearest of the hostile grammars in the tests ends within a second and 150 MB.
+_LIMITS = llguidance.LLParserLimits(initial_lexer_fuel=300_000, max_lexer_states=50_000, verbose_errors=False)
 #: Between the tokens of JSON: a model that may indent without end often does (the same bound as llama.cpp's).
 _WHITESPACE = r"( |\n[ \t]{0,20})?"
 
@@ -63,7 +64,12 @@ class Grammar:
         self._n_vocab = n_vocab
         self._mask: npt.NDArray[np.bool_] | None = None
         self._check("the grammar cannot be compiled")
-        self.mask()
+        try:
+            self.mask()
+        except GrammarError as error:
+            if "NoExtension" in str(error):  # llguidance's name for a start that leads nowhere
+                raise GrammarError("the grammar describes no text") from None
+            raise
 
     def mask(self) -> npt.NDArray[np.bool_]:
         """[V] True for the tokens that may follow; end tokens where the text may end.
@@ -109,7 +115,7 @@ def compile_constraint(params: SamplingParams, vocabulary: Vocabulary) -> Gramma
 def _from_gbnf(text: str) -> str:
     if len(text) > _MAX_CHARACTERS:
         raise GrammarError(f"the grammar has {len(text)} characters; at most {_MAX_CHARACTERS} are read")
-    return str(llguidance.LLMatcher.grammar_from_lark(gbnf_to_lark(text)))
+    return str(llguidance.LLMatcher.grammar_from_lark(to_lark(parse_gbnf(text))))
 
 
 def _from_schema(schema: str | Mapping[str, Any] | None) -> str:

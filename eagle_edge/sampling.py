@@ -140,9 +140,9 @@ class Sampler:
 
     def accept(self, token: int) -> None:
         """Move on by one token of the text: penalties count it, the grammar steps over it."""
-        self._count(token)
         if self._constraint is not None:
             self._constraint.accept(token)
+        self._count(token)
 
     def process(self, logits: Float32) -> Candidates:
         """The tokens left and their scores after every step of the module's docstring; one token at temperature 0.

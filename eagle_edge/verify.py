@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import noise
-from .errors import NoTokenLeftError
+from .errors import GrammarError, NoTokenLeftError
 from .filters import Candidates
 from .sampling import Sampler, TokenLogprob, logprobs
 from .tree import Tree
@@ -79,8 +79,9 @@ def verify(
         proposals: for the rule "rejection", the draft's distribution at every node that has a child.
 
     Raises:
-        NoTokenLeftError: no token can follow the root. Deeper in the tree the walk just ends one token earlier, so
-            that the error comes where plain decoding meets it.
+        NoTokenLeftError, GrammarError: no token can follow the root, or the grammar is too costly to follow there.
+            Deeper in the tree the walk just ends one token earlier, so that the error comes where plain decoding
+            meets it.
     """
     path: list[int] = []
     tokens: list[int] = []
@@ -90,12 +91,12 @@ def verify(
         logits = evaluation.logits(node)
         try:
             token, child = _decide(tree, node, logits, sampler, position + len(tokens), proposals)
-        except NoTokenLeftError:
+            sampler.accept(token)
+        except (GrammarError, NoTokenLeftError):
             if not tokens:
                 raise
             path.pop()
             break
-        sampler.accept(token)
         tokens.append(token)
         if sampler.params.n_logprobs is not None:
             reported.append(logprobs(logits, token, sampler.params.n_logprobs))

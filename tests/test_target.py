@@ -243,7 +243,9 @@ def test_a_recurrent_target_decodes_chains_and_refuses_branches(tmp_path: Path) 
         target.prefill([1, 2, 3])
         assert np.isfinite(target.eval_tree(chain(4, NOTHING)).logits(0)).all()
         with pytest.raises(ValueError, match="chains only"):
-            target.eval_tree(Tree(np.array([1, 2, 3], np.int32), np.array([-1, 0, 0], np.int32), np.zeros(3, np.float32)))
+            target.eval_tree(
+                Tree(np.array([1, 2, 3], np.int32), np.array([-1, 0, 0], np.int32), np.zeros(3, np.float32))
+            )
 
 
 def test_a_closed_target_says_so(tiny_target: Path) -> None:

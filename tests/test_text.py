@@ -113,12 +113,12 @@ def test_nothing_certain_is_held_back() -> None:
     """Only what may begin a stop string waits, and comes as soon as it cannot."""
     pieces = [b"abc", b"EN", b"G", b"E"]
     texts, stream = run(pieces, ["END"])
-    assert ["abc", "", "ENG", "", "E"] == texts
+    assert texts == ["abc", "", "ENG", "", "E"]
     assert stream.n_kept == 4
 
 
 def test_after_a_stop_nothing_comes() -> None:
     """Tokens pushed past the stop give no text and change no count."""
     texts, stream = run([b"aEND", b"b", b"c"], ["END"])
-    assert ["a", "", "", ""] == texts
+    assert texts == ["a", "", "", ""]
     assert stream.n_kept == 1

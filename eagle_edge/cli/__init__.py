@@ -7,8 +7,10 @@ import sys
 import click
 import typer
 
+from eagle_edge_convert.cli import app as convert
+
 from ..errors import EagleEdgeError
-from . import bench, chat, convert, generate, inspect, train, verify
+from . import bench, chat, generate, inspect, verify
 
 __all__ = ["app", "main"]
 
@@ -25,8 +27,7 @@ app.command("chat")(chat.chat)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
-app.command("train")(train.train_command)
-app.add_typer(convert.app, name="convert")
+app.add_typer(convert, name="convert")
 
 
 @app.callback()

@@ -40,12 +40,13 @@ def chat(
     n_ctx: o.NCtx = 4096,
     n_gpu_layers: o.NGpuLayers = 0,
     threads: o.Threads = None,
+    kernels: o.Kernels = "auto",
     exact: o.Exact = "auto",
 ) -> None:
     """Chat with a model; its answers stream in, with a line of figures under each."""
     params = o.sampling_params(temperature, top_k, top_p, min_p, seed, max_tokens)
     draft = o.draft_params(chain, tree)
-    with open_session(o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, draft.total), exact) as session:
+    with open_session(o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft) as session:
         Conversation(session, params, draft, system).run()
 
 

@@ -44,6 +44,7 @@ def generate(
     n_ctx: o.NCtx = 4096,
     n_gpu_layers: o.NGpuLayers = 0,
     threads: o.Threads = None,
+    kernels: o.Kernels = "auto",
     exact: o.Exact = "auto",
     as_json: o.Json = False,
 ) -> None:
@@ -53,7 +54,7 @@ def generate(
         temperature, top_k, top_p, min_p, seed, max_tokens, stop or (), o.read_file(grammar), o.read_file(json_schema)
     )
     draft = o.draft_params(chain, tree)
-    with open_session(o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, draft.total), exact) as session:
+    with open_session(o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft) as session:
         messages = [{"role": "system", "content": system}] if system is not None else []
         ids = session.raw(text) if raw else session.encode([*messages, {"role": "user", "content": text}])
         pieces, tokens, reason = [], [], "stop"

@@ -24,6 +24,7 @@ def inspect(
     n_ctx: o.NCtx = 4096,
     n_gpu_layers: o.NGpuLayers = 0,
     threads: o.Threads = None,
+    kernels: o.Kernels = "auto",
     exact: o.Exact = "auto",
     load: Annotated[bool, typer.Option("--load/--no-load", help="Also load the pair and measure.")] = True,
     as_json: o.Json = False,
@@ -35,7 +36,7 @@ def inspect(
         report["head"], report["differences"] = describe_pair(pair.head, pair.target)
         report["fits"] = not report["differences"]
     if load and report.get("fits", True):
-        report["here"] = measure(pair, o.target_params(n_ctx, n_gpu_layers, threads), exact)
+        report["here"] = measure(pair, o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact)
     if as_json:
         print(json.dumps(report))
     else:

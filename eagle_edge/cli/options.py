@@ -6,32 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from ..config import DraftParams, SamplingParams, TargetParams
 from ..models import default_head, default_target
-
-__all__ = [
-    "Chain",
-    "Head",
-    "Json",
-    "MinP",
-    "NCtx",
-    "NGpuLayers",
-    "NoDraft",
-    "Pair",
-    "Seed",
-    "Target",
-    "Temperature",
-    "Threads",
-    "TopK",
-    "TopP",
-    "TreeOption",
-    "draft_params",
-    "find_pair",
-]
+from ..threads import physical_cores
 
 Target = Annotated[Path | None, typer.Option("--target", help="The model's GGUF file.", show_default="the packaged model")]
 Head = Annotated[Path | None, typer.Option("--head", help="The head's GGUF file.", show_default="the packaged head")]
@@ -49,6 +30,7 @@ NCtx = Annotated[int, typer.Option("--n-ctx", help="Positions of text; 0 takes t
 NGpuLayers = Annotated[int, typer.Option("--n-gpu-layers", help="Layers on the GPU; -1 all.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="CPU threads.", show_default="physical cores")]
 Exact = Annotated[str, typer.Option("--exact", help="auto, or strict: insist on rows that do not depend on the tree.")]
+Kernels = Annotated[str, typer.Option("--kernels", help="CPU kernels: auto, native or llama.cpp.")]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON value to stdout.")]
 
 
@@ -86,10 +68,10 @@ def draft_params(chain: int | None, tree: str | None) -> DraftParams:
     return DraftParams(total=total, depth=depth, top_k=top_k)
 
 
-def target_params(n_ctx: int, n_gpu_layers: int, threads: int | None, max_nodes: int = 64) -> TargetParams:
+def target_params(n_ctx: int, n_gpu_layers: int, threads: int | None, kernels: str) -> TargetParams:
     """How to load the target that the options name."""
-    common = {"n_ctx": n_ctx, "n_gpu_layers": n_gpu_layers, "max_nodes": max(max_nodes, 16)}
-    return TargetParams(**common) if threads is None else TargetParams(**common, n_threads=threads)
+    n_threads = physical_cores() if threads is None else threads
+    return TargetParams(n_ctx=n_ctx, n_gpu_layers=n_gpu_layers, n_threads=n_threads, kernels=kernels)  # type: ignore[arg-type]
 
 
 def sampling_params(

@@ -36,6 +36,7 @@ def verify(
     n_ctx: o.NCtx = 4096,
     n_gpu_layers: o.NGpuLayers = 0,
     threads: o.Threads = None,
+    kernels: o.Kernels = "auto",
     exact: o.Exact = "auto",
     as_json: o.Json = False,
 ) -> int:
@@ -46,7 +47,7 @@ def verify(
     params = o.sampling_params(temperature, top_k, top_p, min_p, seed, max_tokens)
     draft = o.draft_params(chain, tree)
     mismatches, n_tokens = [], 0
-    with open_session(o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, draft.total), exact) as session:
+    with open_session(o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft) as session:
         if session.engine.draft is None:
             raise ValueError("there is nothing to verify without a head; name one with --head")
         for question in track(questions, description="verifying", console=stderr):

@@ -60,6 +60,7 @@ struct isa {
     }
 
     static constexpr int DOUBLES = 8;
+    static constexpr int VECTORS_SUMMED = 4;
     static doubles zero_doubles() { return _mm512_setzero_pd(); }
     static doubles all_doubles(double x) { return _mm512_set1_pd(x); }
     static doubles load_doubles(const double * p) { return _mm512_loadu_pd(p); }
@@ -67,15 +68,14 @@ struct isa {
     static doubles add_doubles(doubles a, doubles b) { return _mm512_add_pd(a, b); }
     static doubles mul_doubles(doubles a, doubles b) { return _mm512_mul_pd(a, b); }
     static doubles fma_doubles(doubles a, doubles b, doubles c) { return _mm512_fmadd_pd(a, b, c); }
-    static double  sum_lanes(doubles x) { return _mm512_reduce_add_pd(x); } // of whole numbers: any order
     static void widen(double * p, floats x) { // LANES floats to doubles
         _mm512_storeu_pd(p, _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
         _mm512_storeu_pd(p + 8, _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
     }
     static void store_narrow(float * p, doubles x) { _mm256_storeu_ps(p, _mm512_cvtpd_ps(x)); }
 
-    // rows[i] holds 16 values of cell i; columns end up as out[16 * d + i].
-    static void transpose(const floats * rows, float * out) {
+    // rows[i] holds 16 values of cell i; columns end up as out[STRIDE * d + i].
+    template <int STRIDE> static void transpose(const floats * rows, float * out) {
         floats a[16], b[16];
         for (int i = 0; i < 16; i += 4) {
             const floats t0 = _mm512_unpacklo_ps(rows[i], rows[i + 1]), t1 = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
@@ -93,10 +93,10 @@ struct isa {
             b[12 + j] = _mm512_shuffle_f32x4(a[8 + j], a[12 + j], 0xee);
         }
         for (int j = 0; j < 4; ++j) {
-            store(out + 16 * j, _mm512_shuffle_f32x4(b[j], b[4 + j], 0x88));
-            store(out + 16 * (4 + j), _mm512_shuffle_f32x4(b[j], b[4 + j], 0xdd));
-            store(out + 16 * (8 + j), _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0x88));
-            store(out + 16 * (12 + j), _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0xdd));
+            store(out + STRIDE * j, _mm512_shuffle_f32x4(b[j], b[4 + j], 0x88));
+            store(out + STRIDE * (4 + j), _mm512_shuffle_f32x4(b[j], b[4 + j], 0xdd));
+            store(out + STRIDE * (8 + j), _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0x88));
+            store(out + STRIDE * (12 + j), _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0xdd));
         }
     }
 

@@ -4,6 +4,9 @@ target_sources(_native PRIVATE
 
 # Contraction would let the compiler decide which operations are fused, and the paths would differ in their last bits.
 set(_kernel_flags "-O3 -ffp-contract=off -fno-trapping-math -fno-math-errno")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  string(APPEND _kernel_flags " -Wno-maybe-uninitialized -Wno-uninitialized") # a false alarm about the intrinsics of its own headers
+endif()
 
 function(add_kernel_path name flags)
   target_sources(_native PRIVATE kernels/path_${name}.cpp)

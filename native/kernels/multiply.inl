@@ -12,6 +12,9 @@ using namespace ee::kernels;
 
 constexpr int DWORD_ROWS = 4 * ROWS; // bytes of 4 values of every row of a group
 
+// How far ahead of the block in work weights are fetched: products of several columns leave the memory idle otherwise.
+constexpr int PREFETCH_BYTES = 4096;
+
 struct weights_q4_0 {
     static constexpr int SCALES = 1, QUANT_BYTES = 16, BITS = 4, OFFSET = 8;
     static constexpr bool MINIMUM = false;
@@ -46,6 +49,9 @@ void multiply_lanes(const uint8_t * scales, const uint8_t * quants, int n_blocks
         sums[c] = isa::zero();
     }
     for (int b = 0; b < n_blocks; ++b) {
+        for (int i = 0; i < W::QUANT_BYTES * ROWS; i += 64) {
+            __builtin_prefetch(quants + PREFETCH_BYTES + i);
+        }
         isa::ints w[8];
         W::load(quants, w);
         const isa::floats scale = isa::load_half(scales);
