@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import safetensors.torch  # noqa: E402
+from eagle_edge_convert import HeadOverrides, convert_head  # noqa: E402
 from tiny import HEAD, N_VOCAB  # noqa: E402
 
 from eagle_edge.errors import FileFormatError, PairError  # noqa: E402
@@ -22,7 +23,6 @@ from eagle_edge.head_format import HeadConfig, rope_row_order  # noqa: E402
 from eagle_edge.train.export import export_checkpoint  # noqa: E402
 from eagle_edge.train.model import Head  # noqa: E402
 from eagle_edge.train.vocabulary import choose  # noqa: E402
-from eagle_edge_convert import HeadOverrides, convert_head  # noqa: E402
 
 SWITCHES: list[dict[str, Any]] = [
     {},
@@ -51,7 +51,9 @@ def stored(path: Path) -> dict[str, Any]:
     """Name to float32 or int64 array of every tensor in a GGUF."""
     reader = gguf.GGUFReader(str(path))
     return {
-        tensor.name: tensor.data.copy() if tensor.name == "d2t" else gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        tensor.name: tensor.data.copy()
+        if tensor.name == "d2t"
+        else gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         for tensor in reader.tensors
     }
 
@@ -80,7 +82,9 @@ def test_export_convert_read_back(switches: dict[str, Any], tiny_target: Path, t
 
 
 @pytest.mark.parametrize(("quantize", "step"), [("f16", 2**-10), ("bf16", 2**-7), ("q8_0", 1 / 127), ("q4_0", 1 / 7)])
-def test_quantized_matrices_stay_within_their_step(quantize: str, step: float, checkpoint: Path, tiny_target: Path) -> None:
+def test_quantized_matrices_stay_within_their_step(
+    quantize: str, step: float, checkpoint: Path, tiny_target: Path
+) -> None:
     """Matrices take the asked-for type, within its rounding; norms stay float32."""
     output = checkpoint.parent / "head.gguf"
     convert_head(checkpoint, tiny_target, output, quantize)
@@ -167,15 +171,19 @@ def configure(checkpoint: Path, **keys: Any) -> None:
 
 
 def test_layer_ids_are_read_as_their_writers_meant_them(checkpoint: Path, tiny_target: Path) -> None:
-    """Top-level ids are boundaries, nested ids from 1 are outputs, none means the defaults, and the user outranks all."""
+    """Top-level ids are boundaries, nested ids from 1 are outputs, none means the default; the user outranks all."""
     key, output = "eagle_aux_hidden_state_layer_ids", checkpoint.parent / "head.gguf"
-    assert (2, 3, 5) == convert_head(checkpoint, tiny_target, output).config.taps
+    assert convert_head(checkpoint, tiny_target, output).config.taps == (2, 3, 5)
     configure(checkpoint, **{key: None, "eagle_config": {key: [1, 2, 4]}})
     nested = convert_head(checkpoint, tiny_target, output)
-    assert ((2, 3, 5), 1) == (nested.config.taps, len(nested.notes))
+    assert (nested.config.taps, len(nested.notes)) == ((2, 3, 5), 1)
     configure(checkpoint, eagle_config=None)
-    assert (2, 3, 3) == convert_head(checkpoint, tiny_target, output).config.taps
-    assert (1, 2, 6) == convert_head(checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6))).config.taps
+    assert convert_head(checkpoint, tiny_target, output).config.taps == (2, 3, 3)
+    assert convert_head(checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6))).config.taps == (
+        1,
+        2,
+        6,
+    )
 
 
 @pytest.mark.parametrize(

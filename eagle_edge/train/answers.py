@@ -1,7 +1,7 @@
 """The target's answers with everything a head is trained on, in rounds: some prompts, their answers, one shard.
 
-What a round holds follows from the seed and its number alone, and its files appear when they are whole. So a run that is
-killed repeats at most one round, and then goes on as if nothing had been.
+What a round holds follows from the seed and its number alone, and its files appear when they are whole. So a run that
+is killed repeats at most one round, and then goes on as if nothing had been.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class Recorder:
                 self.target, self.header, wanted, seed, self.data.max_prompt_tokens, self.data.openers, seen
             )
         if not prompts:
-            raise EagleEdgeError("the prompt files are used up before there are enough answers; give more, or raise own_share")
+            raise EagleEdgeError(
+                "the prompt files are used up before there are enough answers; give more, or raise own_share"
+            )
         self.prompt_folder.mkdir(parents=True, exist_ok=True)
         path = self.prompt_folder / f"{number:05d}.jsonl"
         partial = path.with_name(path.name + ".partial")

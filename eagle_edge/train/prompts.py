@@ -16,19 +16,21 @@ from .streams import Job, run_jobs
 __all__ = ["OPENERS", "own_prompts", "read_prompts", "user_header"]
 
 # How requests begin. Sampling after one of these spreads what a small model writes over more kinds of requests.
-OPENERS = """
+_OPENERS = """
 Write a|Write a short|Write a story about|Write a poem about|Write an email|Write a letter to|Write a function that
 Write a Python function|Create a|Create a list of|Design a|Develop a|Describe|Describe the|Explain|Explain how
-Explain why|Explain the difference between|What is|What are|What are the|What does|What would|What if|How|How do I|How can
-How does|How many|Why|Why is|When did|Where|Who was|Which|Can you|Can you help me|Could you|Please|I need|I want to|I am
-I have a|My|Give me|Give an example of|Generate|List|Name|Tell me|Compare|Analyze|Discuss|Identify|Classify the following
-Rewrite the following sentence|Edit the following|Correct the grammar|Convert|Translate|Summarize the following
-Summarize the following article:|Read the following passage and answer the question.|Given the following|Given a|Imagine
-Imagine you are|Suppose|Act as|You are|If|In|Is|Are there|Do|Should|Find the|Calculate|Solve|Evaluate|Determine
-Prove that|A|A train|The|The following|There are|Consider|Complete the following|Implement|def |Here is a Python function:
-Fix the bug in|Answer the following question:|Extract|Provide|Suggest|Recommend|Brainstorm|Outline|Plan|Compose|Hi|Hello
-Help me|Make|Take|Sort|Use|To|For|After|While|One|Two|On|At|Have you|Tom|Maria|John has|Sarah|Every|Most|Many|Recently
-""".strip().replace("\n", "|").split("|")
+Explain why|Explain the difference between|What is|What are|What are the|What does|What would|What if|How|How do I
+How can|How does|How many|Why|Why is|When did|Where|Who was|Which|Can you|Can you help me|Could you|Please|I need
+I want to|I am|I have a|My|Give me|Give an example of|Generate|List|Name|Tell me|Compare|Analyze|Discuss|Identify
+Classify the following|Rewrite the following sentence|Edit the following|Correct the grammar|Convert|Translate
+Summarize the following|Summarize the following article:|Read the following passage and answer the question.
+Given the following|Given a|Imagine|Imagine you are|Suppose|Act as|You are|If|In|Is|Are there|Do|Should|Find the
+Calculate|Solve|Evaluate|Determine|Prove that|A|A train|The|The following|There are|Consider|Complete the following
+Implement|def |Here is a Python function:|Fix the bug in|Answer the following question:|Extract|Provide|Suggest
+Recommend|Brainstorm|Outline|Plan|Compose|Hi|Hello|Help me|Make|Take|Sort|Use|To|For|After|While|One|Two|On|At
+Have you|Tom|Maria|John has|Sarah|Every|Most|Many|Recently
+"""
+OPENERS = _OPENERS.strip().replace("\n", "|").split("|")
 
 MIN_OWN_TOKENS = 4
 
@@ -51,7 +53,9 @@ def read_prompts(path: Path) -> list[str]:
             continue
         prompt = line.strip() if path.suffix == ".txt" else _prompt_of(line)
         if prompt is None:
-            raise FileFormatError(f"{path}, line {number}: not JSON with prompt, messages or conversations; fix or remove it")
+            raise FileFormatError(
+                f"{path}, line {number}: not JSON with prompt, messages or conversations; fix or remove it"
+            )
         if prompt:
             prompts.append(prompt)
     if not prompts:
@@ -91,7 +95,9 @@ def user_header(render: Any) -> str:
     mark = "\u241f\u241f"
     text = str(render(mark))
     if mark not in text:
-        raise PairError("the target's chat template does not show the user's message, so it cannot write prompts itself")
+        raise PairError(
+            "the target's chat template does not show the user's message, so it cannot write prompts itself"
+        )
     return text.split(mark)[0]
 
 
@@ -117,7 +123,9 @@ def own_prompts(
     number = 0
     while len(out) < wanted:
         if number > 20 * wanted + 1000:
-            raise PairError(f"{target.path}: of {number} prompts it wrote, {len(out)} can be used; give a file of prompts")
+            raise PairError(
+                f"{target.path}: of {number} prompts it wrote, {len(out)} can be used; give a file of prompts"
+            )
         n_jobs = max(8, math.ceil(1.2 * (wanted - len(out))))
         jobs = (_own_job(target, start, (*seed, i), max_tokens, openers) for i in range(number, number + n_jobs))
         number += n_jobs

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-
 from eagle_edge_convert import convert_head
 
 from ..config import TargetParams
@@ -28,7 +27,7 @@ from .card import write_card
 from .export import export_checkpoint
 from .loop import Report, Trainer
 from .model import Head
-from .params import TrainParams
+from .params import DataParams, TrainParams
 from .plots import write_plots
 from .shards import Corpus, bytes_per_token, from_bf16
 from .start import initialise, tap_sizes
@@ -36,6 +35,7 @@ from .target_weights import TargetWeights, read_target_weights
 from .vocabulary import Vocabulary, choose
 
 __all__ = ["Progress", "train"]
+
 
 class Progress(Protocol):
     """Hears how far a run is."""
@@ -111,16 +111,20 @@ def _claim(params: TrainParams, folder: Path) -> None:
         ours, theirs = (dataclasses.replace(p, loop=params.loop, output="", data=_endless(p)) for p in (params, before))
         if ours != theirs:
             names = [f.name for f in dataclasses.fields(ours) if getattr(ours, f.name) != getattr(theirs, f.name)]
-            raise EagleEdgeError(f"{folder}: holds a run with another {', '.join(names)}; name another folder or delete it")
+            raise EagleEdgeError(
+                f"{folder}: holds a run with another {', '.join(names)}; name another folder or delete it"
+            )
     params.save(path)
 
 
-def _endless(params: TrainParams) -> object:
+def _endless(params: TrainParams) -> DataParams:
     """Data settings without the amount, which a later run may raise."""
     return dataclasses.replace(params.data, answer_tokens=1)
 
 
-def _record(params: TrainParams, taps: tuple[int, ...], weights: TargetWeights, folder: Path, progress: Progress) -> None:
+def _record(
+    params: TrainParams, taps: tuple[int, ...], weights: TargetWeights, folder: Path, progress: Progress
+) -> None:
     """Have the target answer until there is enough."""
     data = params.data
     shards = folder / "shards"
