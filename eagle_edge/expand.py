@@ -52,16 +52,15 @@ def expand(root: int, first: Children, level: Level, params: DraftParams, room: 
         return Tree(np.array([root], np.int32), np.array([ROOT], np.int32), np.zeros(1, np.float32))
     tokens, scores = first[0][: params.top_k], first[1][: params.top_k]
     parent = np.full(len(tokens), ROOT, np.int32)  # [candidates] as candidate numbers
-    evaluated = np.empty(0, np.int32)  # candidate number of each evaluated node
+    node_of = {ROOT: ROOT}  # candidate number to node number, for evaluated candidates
     newest = np.arange(len(tokens))
     for _ in range(min(params.depth, room - 1)):
         frontier = _frontier(scores, newest, m, params.top_k)
         if len(frontier) == 0:
             break
-        number = {ROOT: ROOT, **{int(candidate): node for node, candidate in enumerate(evaluated)}}
-        node_parents = np.array([number[int(p)] for p in parent[frontier]], np.int32)
+        node_parents = np.array([node_of[p] for p in parent[frontier].tolist()], np.int32)
         child_tokens, child_logprobs = level(tokens[frontier], node_parents, params.top_k)  # [n, top_k]
-        evaluated = np.concatenate([evaluated, frontier.astype(np.int32)])
+        node_of |= {candidate: len(node_of) - 1 + i for i, candidate in enumerate(frontier.tolist())}
         newest = np.arange(len(tokens), len(tokens) + child_tokens.size)
         tokens = np.concatenate([tokens, child_tokens.ravel()])
         scores = np.concatenate([scores, (scores[frontier][:, None] + child_logprobs).ravel()])

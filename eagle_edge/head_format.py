@@ -8,9 +8,10 @@ Rows of q and k are in the order of ggml's NORM rotary embedding (see ``rope_row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .gguf_header import GgufHeader, Scalar
+from .head_tensors import head_tensors, rope_row_order
 
 __all__ = ["HeadConfig", "RopeScaling", "rope_row_order"]
 
@@ -199,7 +200,7 @@ class HeadConfig:
         n_vocab = _n_vocab(header, arch)
         d2t = header.tensors.get("d2t")
         try:
-            return cls(
+            config = cls(
                 taps=header.integers(f"{arch}.target_layers"),
                 n_embd=n_embd,
                 n_embd_target=header.get(f"{arch}.target_hidden_size", int),
@@ -223,6 +224,8 @@ class HeadConfig:
             )
         except ValueError as error:
             header.fail(str(error))
+        _refuse_unknown_keys(header, config)
+        return config
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name to shape (ggml's order) of every tensor this head must have.
@@ -230,54 +233,7 @@ class HeadConfig:
         Optional beside them: ``token_embd.weight`` [H, V] and ``output.weight`` [H, R]; a head without one borrows the
         target's.
         """
-        H, E, K = self.n_embd, self.n_embd_target, len(self.taps)
-        out: dict[str, tuple[int, ...]] = {}
-        if self.fc:
-            out["fc.weight"] = (2 * H if self.kind == "eagle1" else K * E, H)
-        if self.fc_bias:
-            out["fc.bias"] = (H,)
-        if self.norm_before_fc:
-            out["enc.output_norm.weight"] = (K * E,)
-        if self.fc_norm:
-            out.update({f"fc_norm.{k}.weight": (E,) for k in range(K)})
-        for layer in range(self.n_layer):
-            out.update({f"blk.{layer}.{name}": shape for name, shape in self._layer_tensors(layer).items()})
-        if self.kind == "eagle3":
-            out["output_norm.weight"] = (H,)
-        if self.rope_factors:
-            out["rope_freqs.weight"] = (self.head_dim // 2,)
-        if self.n_draft_vocab != self.n_vocab:
-            out["d2t"] = (self.n_draft_vocab,)
-        return out
-
-    def _layer_tensors(self, layer: int) -> dict[str, tuple[int, ...]]:
-        H, D, I = self.n_embd, self.head_dim, self.n_ff  # noqa: E741  the field's letter for the MLP width
-        Q, KV = self.n_head * D, self.n_head_kv * D
-        fused = self.kind == "eagle3" and layer == 0
-        width = 2 * H if fused else H
-        out: dict[str, tuple[int, ...]] = {
-            "attn_q.weight": (width, Q),
-            "attn_k.weight": (width, KV),
-            "attn_v.weight": (width, KV),
-            "attn_output.weight": (Q, H),
-            "ffn_norm.weight": (H,),
-            "ffn_gate.weight": (H, I),
-            "ffn_up.weight": (H, I),
-            "ffn_down.weight": (I, H),
-        }
-        if self.kind == "eagle3" or layer > 0:
-            out["attn_norm.weight"] = (H,)
-        if fused:
-            out["attn_norm_2.weight"] = (H,)
-        if self.qkv_bias:
-            out.update({"attn_q.bias": (Q,), "attn_k.bias": (KV,), "attn_v.bias": (KV,)})
-        if self.output_bias:
-            out["attn_output.bias"] = (H,)
-        if self.qk_norm:
-            out.update({"attn_q_norm.weight": (D,), "attn_k_norm.weight": (D,)})
-        if self.mlp_bias:
-            out.update({"ffn_gate.bias": (I,), "ffn_up.bias": (I,), "ffn_down.bias": (H,)})
-        return out
+        return head_tensors(self)
 
 
 _EAGLE_FLAGS = ("fc", "fc_norm", "norm_output", "fc_bias", "qkv_bias", "output_bias", "mlp_bias", "qk_norm")
@@ -289,6 +245,14 @@ def _n_vocab(header: GgufHeader, arch: str) -> int:
     embedding = header.tensors.get("token_embd.weight")
     guess = len(tokens) if tokens else embedding.shape[-1] if embedding else None
     return header.get(f"{arch}.vocab_size", int, guess)
+
+
+def _refuse_unknown_keys(header: GgufHeader, config: HeadConfig) -> None:
+    """Fail on a switch of our own architecture that this version does not know: ignoring it would draft wrongly."""
+    known = set(replace(config, rope_scaling=RopeScaling("yarn", 2.0, 1)).to_metadata())
+    for key in header.metadata:
+        if key.startswith("eagle.") and key not in known:
+            header.fail(f"the key {key} is unknown; the head needs a newer eagle-edge")
 
 
 def _rope_scaling(header: GgufHeader, arch: str) -> RopeScaling | None:
@@ -305,12 +269,3 @@ def _rope_scaling(header: GgufHeader, arch: str) -> RopeScaling | None:
         beta_fast=header.get(f"{key}.yarn_beta_fast", float, 32.0),
         beta_slow=header.get(f"{key}.yarn_beta_slow", float, 1.0),
     )
-
-
-def rope_row_order(head_dim: int) -> list[int]:
-    """The row of a checkpoint's head (rotate-half) that each row of ours (pairs side by side, ggml's NORM) comes from.
-
-    Apply it within every head to the rows of q and k: weights, biases and the q/k norm weights alike.
-    """
-    half = head_dim // 2
-    return [pair + side * half for pair in range(half) for side in (0, 1)]

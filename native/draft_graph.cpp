@@ -167,10 +167,16 @@ class builder {
         ggml_build_forward_expand(out.graph, ggml_set_rows(ctx, m.states, state, out.state_rows));
         if (out.shape.with_output) {
             out.logits        = ggml_mul_mat(ctx, w.output, readable);
-            out.probabilities = ggml_soft_max(ctx, out.logits);
+            out.probabilities = ggml_soft_max(ctx, out.shape.perturbed ? perturbed(out.logits) : out.logits);
             ggml_set_output(out.probabilities);
             ggml_build_forward_expand(out.graph, out.probabilities);
         }
+    }
+
+    ggml_tensor * perturbed(ggml_tensor * logits) {
+        out.noise       = input(GGML_TYPE_F32, c.n_draft_vocab);
+        out.noise_scale = input(GGML_TYPE_F32, 1);
+        return ggml_add(ctx, ggml_mul(ctx, logits, out.noise_scale), out.noise);
     }
 
     const head_config &  c;

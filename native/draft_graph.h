@@ -23,9 +23,7 @@ struct graph_shape {
     bool    from_taps;  // rows start from taps (pairs) or from the states of their parents (tree nodes)
     int32_t n_states;   // the last rows, whose states are kept
     bool    with_output; // the rows with states also get logits
-    bool operator==(const graph_shape & o) const {
-        return n_rows == o.n_rows && n_cells == o.n_cells && from_taps == o.from_taps && n_states == o.n_states && with_output == o.with_output;
-    }
+    bool    perturbed;   // noise is added to the logits before children are chosen
 };
 
 // A built graph, to be allocated by the caller. Inputs are set before, outputs read after each computation.
@@ -34,7 +32,7 @@ struct head_graph {
     ggml_context_ptr context;
     ggml_cgraph *    graph = nullptr;
     // Inputs; nullptr where not used. The mask [n_cells, rows] is for the last rows.
-    ggml_tensor *embedding, *taps, *parents, *positions, *cells, *mask, *state_rows;
+    ggml_tensor *embedding, *taps, *parents, *positions, *cells, *mask, *state_rows, *noise, *noise_scale;
     ggml_tensor *logits, *probabilities; // [R, n_states]; nullptr without output
 };
 

@@ -179,11 +179,8 @@ def test_layer_ids_are_read_as_their_writers_meant_them(checkpoint: Path, tiny_t
     assert (nested.config.taps, len(nested.notes)) == ((2, 3, 5), 1)
     configure(checkpoint, eagle_config=None)
     assert convert_head(checkpoint, tiny_target, output).config.taps == (2, 3, 3)
-    assert convert_head(checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6))).config.taps == (
-        1,
-        2,
-        6,
-    )
+    chosen = convert_head(checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6)))
+    assert chosen.config.taps == (1, 2, 6)
 
 
 @pytest.mark.parametrize(

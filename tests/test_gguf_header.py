@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eagle_edge.errors import FileFormatError
-from eagle_edge.gguf_header import GGML_TYPES, read_header
+from eagle_edge.ggml_types import GGML_TYPES
+from eagle_edge.gguf_header import read_header
 
 
 @pytest.fixture(scope="module")

@@ -144,6 +144,15 @@ def test_broken_heads(changes: dict[str, Any], message: str, tmp_path: Path, tar
     assert "\n" not in str(caught.value)
 
 
+def test_unknown_switch_is_refused(tmp_path: Path, target: Path) -> None:
+    """A key of our own architecture from a later version is named, not ignored."""
+    config = dataclasses.replace(tiny.HEAD, norm_output=True)
+    tensors = tiny.head_tensors(config)
+    path = tiny.write_head(tmp_path / "new.gguf", config, tensors, metadata={"eagle.norm_everything": True})
+    with pytest.raises(FileFormatError, match=r"eagle\.norm_everything is unknown"):
+        check_pair(read_header(path), read_header(target))
+
+
 @pytest.mark.native
 @pytest.mark.parametrize("tensor", ["fc.weight", "output_norm.weight", "output.weight"])
 @pytest.mark.parametrize("quant", ["F32", "F16", "Q8_0", "BF16"])

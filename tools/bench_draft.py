@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -72,10 +73,10 @@ def measure(draft: Draft, n_pairs: int, runs: int) -> dict[str, tuple[float, flo
         draft.propose(5, params, 100)
 
     extend(3)
-    results = {f"level of {n:2}": milliseconds(lambda n=n: level(n, 10), runs) for n in (1, 2, 4, 8, 10)}
+    results = {f"level of {n:2}": milliseconds(partial(level, n, 10), runs) for n in (1, 2, 4, 8, 10)}
     results["level of 10, no output"] = milliseconds(lambda: level(10, 0), runs)
     results["logits of one node"] = milliseconds(lambda: draft.logits(-1), runs)
-    results |= {f"extend by {m}": milliseconds(lambda m=m: extend(m), runs) for m in (1, 3, 8)}
+    results |= {f"extend by {m}": milliseconds(partial(extend, m), runs) for m in (1, 3, 8)}
     results["cycle, chain of 4"] = milliseconds(lambda: cycle(DraftParams.chain(4)), runs)
     results["cycle, tree 60/7/10"] = milliseconds(lambda: cycle(DraftParams()), max(5, runs // 4))
     return results
@@ -95,10 +96,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         head = random_head(Path(folder), args.quant, args.draft_vocab)
         with Draft(head, packaged_target(), n_ctx=2048, n_threads=args.threads) as draft:
-            print(f"{args.quant}, R = {args.draft_vocab}, {args.threads} threads, {args.pairs} pairs, {args.kernels}")  # noqa: T201
-            print(f"{'':24} {'median':>9} {'best 10 %':>9} ms")  # noqa: T201
+            print(f"{args.quant}, R = {args.draft_vocab}, {args.threads} threads, {args.pairs} pairs, {args.kernels}")
+            print(f"{'':24} {'median':>9} {'best 10 %':>9} ms")
             for name, (median, best) in measure(draft, args.pairs, args.runs).items():
-                print(f"{name:24} {median:9.3f} {best:9.3f}")  # noqa: T201
+                print(f"{name:24} {median:9.3f} {best:9.3f}")
 
 
 if __name__ == "__main__":

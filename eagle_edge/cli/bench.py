@@ -11,6 +11,7 @@ from rich.progress import track
 from rich.table import Table
 
 from ..bench import Row
+from ..neighbours import busy_neighbours
 from ..questions import load_questions
 from . import options as o
 from .session import open_session, stderr
@@ -22,6 +23,7 @@ def bench(
     sets: Sets = "",
     limit: Limit = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.")] = 128,
+    neighbours: Annotated[int, typer.Option("--neighbours", help="Busy processes beside the measurement.", min=0)] = 0,
     target: o.Target = None,
     head: o.Head = None,
     chain: o.Chain = None,
@@ -43,12 +45,15 @@ def bench(
     params = o.sampling_params(temperature, top_k, top_p, min_p, 0 if seed is None else seed, max_tokens)
     draft = o.draft_params(chain, tree)
     rows: dict[str, Row] = {}
-    with open_session(o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft) as session:
+    with open_session(
+        o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
+    ) as session:
         if session.engine.draft is None:
             raise ValueError("there is nothing to compare without a head; name one with --head")
-        for question in track(questions, description="timing", console=stderr):
-            ids = session.encode([{"role": "user", "content": question.text}])
-            rows.setdefault(question.set, Row(question.set)).run(session.engine, ids, params, draft)
+        with busy_neighbours(neighbours):
+            for question in track(questions, description="timing", console=stderr):
+                ids = session.encode([{"role": "user", "content": question.text}])
+                rows.setdefault(question.set, Row(question.set)).run(session.engine, ids, params, draft)
     reports = [row.as_dict() for row in rows.values()]
     if as_json:
         print(json.dumps(reports))
@@ -58,7 +63,17 @@ def bench(
 
 def _table(reports: list[dict[str, object]]) -> Table:
     table = Table(title="tokens/s, plain against drafted")
-    columns = ("set", "prompts", "plain_tps", "draft_tps", "speedup", "speedup_spread", "tau", "accept_by_depth", "share")
+    columns = (
+        "set",
+        "prompts",
+        "plain_tps",
+        "draft_tps",
+        "speedup",
+        "speedup_spread",
+        "tau",
+        "accept_by_depth",
+        "share",
+    )
     for column in columns:
         table.add_column(column)
     for report in reports:

@@ -28,7 +28,7 @@ def inspect(
     exact: o.Exact = "auto",
     load: Annotated[bool, typer.Option("--load/--no-load", help="Also load the pair and measure.")] = True,
     as_json: o.Json = False,
-) -> int:
+) -> None:
     """Describe a pair and say whether it fits. Exit code 1 when it does not."""
     pair = o.find_pair(target, head)
     report: dict[str, Any] = {"target": describe_target(read_header(pair.target))}
@@ -42,7 +42,8 @@ def inspect(
     else:
         for part, values in report.items():
             _print_part(part, values)
-    return 0 if report.get("fits", True) else 1
+    if not report.get("fits", True):
+        raise typer.Exit(1)
 
 
 def describe_target(header: GgufHeader) -> dict[str, Any]:

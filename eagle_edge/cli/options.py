@@ -14,12 +14,15 @@ from ..config import DraftParams, SamplingParams, TargetParams
 from ..models import default_head, default_target
 from ..threads import physical_cores
 
-Target = Annotated[Path | None, typer.Option("--target", help="The model's GGUF file.", show_default="the packaged model")]
+Target = Annotated[
+    Path | None, typer.Option("--target", help="The model's GGUF file.", show_default="the packaged model")
+]
 Head = Annotated[Path | None, typer.Option("--head", help="The head's GGUF file.", show_default="the packaged head")]
 NoDraft = Annotated[bool, typer.Option("--no-draft", help="Decode plainly.")]
 Chain = Annotated[int | None, typer.Option("--chain", help="Draft a chain of N tokens.", metavar="N")]
 TreeOption = Annotated[
-    str | None, typer.Option("--tree", help="Draft a tree of at most TOTAL nodes, root included.", metavar="TOTAL/DEPTH/TOPK")
+    str | None,
+    typer.Option("--tree", help="Draft a tree of at most TOTAL nodes, root included.", metavar="TOTAL/DEPTH/TOPK"),
 ]
 Temperature = Annotated[float, typer.Option("--temperature", help="0 takes the most probable token.")]
 TopK = Annotated[int, typer.Option("--top-k", help="Keep the k most probable tokens; 0 keeps all.")]
@@ -43,7 +46,7 @@ class Pair:
 
 
 def find_pair(target: Path | None, head: Path | None, no_draft: bool = False) -> Pair:
-    """The files two options mean: the packaged pair, or a target of one's own, which has no head unless one is named."""
+    """The files two options mean: the packaged pair, or a target of one's own, with the head that is named, if any."""
     if target is None:
         return Pair(default_target(), None if no_draft else head or default_head())
     return Pair(target, None if no_draft else head)
