@@ -253,5 +253,6 @@ def _native_params(params: TargetParams) -> object:
     native.type_v = KV_TYPES[params.type_v]
     native.flash_attn = _FLASH[params.flash_attn]
     native.repack = params.repack
+    native.separate_streams = params.streams
     native.pair_single_row = params.pair_single_row
     return native

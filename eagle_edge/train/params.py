@@ -43,7 +43,9 @@ class DataParams:
     def __post_init__(self) -> None:
         _check(self.answer_tokens >= 1, "answer_tokens", self.answer_tokens, "at least 1")
         _check(0 <= self.own_share <= 1, "own_share", self.own_share, "0..1")
-        _check(self.own_share > 0 or bool(self.prompt_files), "own_share", self.own_share, "above 0 without prompt files")
+        _check(
+            self.own_share > 0 or bool(self.prompt_files), "own_share", self.own_share, "above 0 without prompt files"
+        )
         _check(self.max_prompt_tokens >= 1, "max_prompt_tokens", self.max_prompt_tokens, "at least 1")
         _check(self.max_answer_tokens >= 2, "max_answer_tokens", self.max_answer_tokens, "at least 2")
         _check(0 <= self.greedy_share <= 1, "greedy_share", self.greedy_share, "0..1")
