@@ -1,4 +1,4 @@
-"""Plain against drafted decoding, question by question in turn, so that a machine whose speed drifts cannot favour one."""
+"""Plain against drafted decoding, question by question in turn, so that a drifting machine favours neither."""
 
 from __future__ import annotations
 

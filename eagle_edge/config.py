@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -68,9 +68,9 @@ def _within(name: str, value: int, low: int, high: int) -> None:
         raise ValueError(f"{name} must be between {low} and {high}, got {value}")
 
 
-def _one_of(name: str, value: str, allowed: object) -> None:
-    if value not in allowed:  # type: ignore[operator]
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")  # type: ignore[call-overload]
+def _one_of(name: str, value: str, allowed: Collection[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)

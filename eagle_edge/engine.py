@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,7 +95,7 @@ class Engine:
         elif head is None:
             self.target = Target(target, target_params)
         else:
-            check_pair(read_header(head), read_header(target))
+            check_pair(read_header(os.fspath(head)), read_header(os.fspath(target)))
             self.target, self.exactness = open_exact(target, target_params, exact)
         self.draft_params = draft_params or DraftParams()
         self.draft = None if head is None else self._load_head(head)
@@ -105,7 +105,7 @@ class Engine:
 
     def generate(
         self, prompt: str | Sequence[int], params: SamplingParams | None = None, draft: DraftParams | None = None
-    ) -> Iterator[Step]:
+    ) -> Generator[Step, None, None]:
         """Yield steps until a stop; closing the iterator early leaves the engine ready for the next prompt.
 
         Args:
@@ -159,7 +159,9 @@ class Engine:
 
     def _load_head(self, head: str | os.PathLike[str]) -> Draft:
         if not self.target.can_branch:
-            raise PairError(f"{self.target.path}: a recurrent target cannot drop a rejected branch; run it without a head")
+            raise PairError(
+                f"{self.target.path}: a recurrent target cannot drop a rejected branch; run it without a head"
+            )
         params = self.target.params
         draft = Draft(
             head,
@@ -209,7 +211,7 @@ class Engine:
     def _propose(
         self, params: DraftParams, sampler: Sampler, limit: int
     ) -> tuple[Tree, Mapping[int, Candidates] | None]:
-        """The tree to verify under the last token, only its root when nothing is drafted; for the rejection rule, how."""
+        """The tree to verify under the last token, its root alone when nothing is drafted, and how it was sampled."""
         root, draft = self._ids[-1], self._drafting
         if draft is None or draft.n_pairs == 0:
             return chain(root, np.empty(0, np.int32)), None
@@ -232,8 +234,10 @@ class Engine:
         """The text of the verified tokens, cut at the first stop."""
         text, n_tokens, reason = "", 0, None
         for token in verified.tokens:
-            text += stream.push(token)
             n_tokens += 1
+            if verified.ended and n_tokens == len(verified.tokens):
+                break  # a token that ends the text is no part of it
+            text += stream.push(token)
             if stream.stopped is not None:
                 break
         if verified.ended or stream.stopped is not None:

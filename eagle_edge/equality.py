@@ -50,7 +50,9 @@ def compare(
     drafted = engine.complete(ids, params, draft).token_ids
     if plain == drafted:
         return len(plain), None
-    at = next((i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b), min(len(plain), len(drafted)))
+    at = next(
+        (i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b), min(len(plain), len(drafted))
+    )
     gap = _top2_gap(engine, [*ids, *plain[:at]])
     pick = [text[at] if at < len(text) else -1 for text in (plain, drafted)]
     return at, Mismatch(*question, at, pick[0], pick[1], gap)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -71,8 +71,8 @@ def check(target: Target, max_seconds: float = 1.0) -> Exactness:
     return Exactness(bool(np.all(rows == 0)), float(rows.max()), len(rows), n_cells if len(differences) == 2 else 0)
 
 
-# Kernel choices that can make rows equal, cheapest first: let a lone row take a tree's kernels, or forgo re-laid weights.
-_ALTERNATIVES: tuple[dict[str, bool], ...] = (
+# Kernel choices that can make rows equal: let a lone row take a tree's kernels, or forgo re-laid weights.
+_ALTERNATIVES: tuple[dict[str, Any], ...] = (
     {"pair_single_row": True},
     {"repack": False},
     {"pair_single_row": True, "repack": False},
@@ -111,7 +111,9 @@ def open_exact(
         other.close()
     if mode == "strict":
         target.close()
-        raise NativeError(f"{os.fspath(path)}: no choice of kernels gives rows that do not depend on the tree; use --exact auto")
+        raise NativeError(
+            f"{os.fspath(path)}: no choice of kernels gives rows that do not depend on the tree; use --exact auto"
+        )
     return target, found
 
 

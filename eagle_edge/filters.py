@@ -32,7 +32,7 @@ class Candidates:
 
     def probabilities(self) -> Float64:
         """[M] the probability of each candidate."""
-        weights: Float64 = np.exp(self.scores.astype(np.float64))
+        weights: Float64 = np.exp(self.scores).astype(np.float64)
         weights /= weights.sum()
         return weights
 
@@ -70,11 +70,9 @@ def keep_top_p(candidates: Candidates, top_p: float) -> Candidates:
     weights = np.exp(candidates.scores)
     total = float(weights.sum(dtype=np.float64))
     # All candidates below this weight sum to less than half of what may be dropped, so none of them is needed.
-    able = np.flatnonzero(weights > 0.5 * (1 - top_p) * total / len(weights))
-    order = able[np.argsort(-weights[able], kind="stable")]
-    reached = np.cumsum(weights[order], dtype=np.float64)
-    n_kept = int(np.searchsorted(reached, top_p * total)) + 1
-    return candidates.keep(np.sort(order[:n_kept]))
+    best_first = np.sort(weights[weights > 0.5 * (1 - top_p) * total / len(weights)])[::-1]
+    reached = np.cumsum(best_first, dtype=np.float64)
+    return keep_top_k(candidates, int(np.searchsorted(reached, top_p * total)) + 1)
 
 
 def keep_min_p(candidates: Candidates, min_p: float) -> Candidates:

@@ -1,7 +1,7 @@
 """The only importer of the compiled module: status to exception, array checks, handles that close.
 
 Loading it decides one thing for the process: how long idle worker threads of libgomp spin (``GOMP_SPINCOUNT``). The
-default spins without end, which on a busy machine costs up to seconds a token; a bounded spin is as fast on an idle one.
+default spins on and on, which on a busy machine costs up to seconds a token; a bounded spin is as fast on an idle one.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def _unit(coarse: UInt32, fine: UInt32) -> Float64:
 
 def uniform(key: Key, index: int = 0) -> float:
     """One uniform number strictly inside (0, 1); ``index`` numbers the draws of one key."""
-    ids = np.array([index], np.int32)
-    return float(_unit(_words(ids, key.coarse), _words(ids, key.fine))[0])
+    first, second = key.fine
+    return ((_splitmix64(_splitmix64(second << 32 | first) ^ index) >> 12) + 0.5) * 2.0**-52
 
 
 def gumbel(key: Key, ids: Int32) -> Float64:

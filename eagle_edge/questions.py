@@ -39,7 +39,7 @@ def load_questions(folder: Path, sets: Sequence[str] = (), limit: int | None = N
         for number, line in enumerate(lines[:limit]):
             questions.append(Question(name, number, _text(folder / f"{name}.jsonl", number, line)))
     if not questions:
-        raise FileFormatError(f"{folder}: no questions in it")
+        raise FileFormatError(f"{folder}: no questions in it; it needs .jsonl files with one question a line")
     return questions
 
 

@@ -15,8 +15,10 @@ from .tree import Tree, chain
 __all__ = ["sample_chain"]
 
 
-def sample_chain(draft: Draft, root: int, n: int, sampler: Sampler, position: int) -> tuple[Tree, Mapping[int, Candidates]]:
-    """A chain of ``n`` tokens under ``root``, each drawn from the draft's own distribution at the sampler's temperature.
+def sample_chain(
+    draft: Draft, root: int, n: int, sampler: Sampler, position: int
+) -> tuple[Tree, Mapping[int, Candidates]]:
+    """A chain of ``n`` tokens under ``root``, each drawn from the draft's distribution at the sampler's temperature.
 
     Args:
         draft: extended up to ``root``.

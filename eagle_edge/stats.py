@@ -1,7 +1,7 @@
 """What a generation did: counts, times and acceptance, with the definitions used everywhere.
 
-``rounds`` are target evaluations after prefill, ``draft_n`` drafted nodes they verified, ``draft_n_accepted`` of them kept;
-generated tokens = rounds + draft_n_accepted, less what a stop cut off; tau = (draft_n_accepted + rounds) / rounds.
+``rounds`` are target evaluations after prefill, ``draft_n`` the drafted nodes they verified, ``draft_n_accepted`` those
+kept; generated tokens = rounds + draft_n_accepted, less what a stop cut off; tau = (draft_n_accepted + rounds) / rounds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Stats:
     draft_n_accepted: int = 0
     offered: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("prefill", "draft", "verify", "other"), 0.0))
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("prefill", "draft", "verify", "other"), 0.0)
+    )
     gaps_ms: list[float] = field(default_factory=list)
     _spent_before: float = 0.0
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from .config import KV_TYPES, TargetParams
 from .errors import FileFormatError
+from .kernels import choose_kernels
 from .native import Handle, array, call, ffi, lib, out_array
 from .threads import Governor
 from .tree import Tree
@@ -25,7 +26,6 @@ Float32 = npt.NDArray[np.float32]
 TapRoute = Literal["auto", "layer_input", "callback"]
 
 _FLASH = {"auto": -1, "off": 0, "on": 1}
-_KERNELS = {"auto": lib.EE_KERNELS_AUTO, "native": lib.EE_KERNELS_NATIVE, "llama.cpp": lib.EE_KERNELS_LLAMA_CPP}
 _ROUTES = {"auto": lib.EE_TAPS_AUTO, "layer_input": lib.EE_TAPS_LAYER_INPUT, "callback": lib.EE_TAPS_CALLBACK}
 
 
@@ -77,7 +77,7 @@ class Target:
         self.params = params = params or TargetParams()
         if not os.path.isfile(self.path):
             raise FileFormatError(f"{self.path}: no such file")
-        call(lib.ee_kernels_install, _KERNELS[params.kernels], ffi.NULL)
+        choose_kernels(params.kernels)
         out = ffi.new("ee_target **")
         call(lib.ee_target_open, os.fsencode(self.path), _native_params(params), out)
         self.handle = Handle(out[0], lib.ee_target_free)
@@ -194,7 +194,7 @@ class Target:
     # -- vocabulary ----------------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """The ids of ``text``; ``parse_special`` reads control tokens out of it, ``add_special`` adds BOS as the model asks."""
+        """The ids of ``text``; ``parse_special`` reads control tokens out of it, ``add_special`` adds BOS if the model does."""
         data = text.encode()
         n_out = ffi.new("int32_t *")
         out, pointer = out_array((len(data) + 8,), np.int32)

@@ -1,7 +1,7 @@
 """A token tree is one array of parents; everything else follows from it.
 
-``parent[0] == -1`` is the root, the newest token of the text, and ``parent[i] < i`` for every other node. A chain is the
-tree whose parent is ``i - 1``; plain decoding is the tree that is only its root. This module knows no models.
+``parent[0] == -1`` is the root, the newest token of the text, and ``parent[i] < i`` for every other node. A chain is
+the tree whose parent is ``i - 1``; plain decoding is the tree that is only its root. This module knows no models.
 
 Letters used in every shape comment of the project: P prompt, N nodes, K taps, E target width, H head width,
 V vocabulary, R reduced draft vocabulary, D depth, B branches per node.

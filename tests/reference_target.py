@@ -1,8 +1,9 @@
-"""The target's forward pass in transformers, from the weights of a GGUF file: an oracle that shares no code with llama.cpp."""
+"""The target's forward pass in transformers, from a GGUF file's weights: an oracle that shares no code with llama.cpp."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -23,15 +24,21 @@ _NAMES = {
 }
 
 
-def load_llama(path: Path) -> LlamaForCausalLM:
+def load_llama(path: Path) -> Any:
     """A float32 Llama with the file's dequantised weights."""
     reader = gguf.GGUFReader(path)
 
     def number(key: str) -> float:
-        return reader.get_field(f"llama.{key}").contents()
+        field = reader.get_field(f"llama.{key}")
+        assert field is not None
+        return float(field.contents())
 
     n_head, n_head_kv = int(number("attention.head_count")), int(number("attention.head_count_kv"))
     weights = {tensor.name: _dequantised(tensor) for tensor in reader.tensors}
+    settings: dict[str, Any] = {
+        "rope_theta": number("rope.freq_base"),
+        "attn_implementation": "eager",
+    }
     config = LlamaConfig(
         vocab_size=len(weights["token_embd.weight"]),
         hidden_size=int(number("embedding_length")),
@@ -40,9 +47,8 @@ def load_llama(path: Path) -> LlamaForCausalLM:
         num_attention_heads=n_head,
         num_key_value_heads=n_head_kv,
         rms_norm_eps=number("attention.layer_norm_rms_epsilon"),
-        rope_theta=number("rope.freq_base"),
         tie_word_embeddings="output.weight" not in weights,
-        attn_implementation="eager",
+        **settings,
     )
     state = {}
     for name, value in weights.items():
@@ -56,7 +62,8 @@ def load_llama(path: Path) -> LlamaForCausalLM:
     state["lm_head.weight"] = weights.get("output.weight", weights["token_embd.weight"])
     model = LlamaForCausalLM(config)
     model.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in state.items()})
-    return model.eval()
+    model.train(False)
+    return model
 
 
 def _dequantised(tensor: gguf.ReaderTensor) -> npt.NDArray[np.float32]:
@@ -68,8 +75,10 @@ def _rotate_half_order(rows: npt.NDArray[np.float32], n_head: int) -> npt.NDArra
     return rows.reshape(n_head, -1, 2, rows.shape[-1]).swapaxes(1, 2).reshape(rows.shape)
 
 
-def boundary_states(model: LlamaForCausalLM, ids: list[int], boundaries: tuple[int, ...]) -> npt.NDArray[np.float32]:
+def boundary_states(model: Any, ids: list[int], boundaries: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """[len(ids), K*E]: the residual stream entering the layers ``boundaries``; -1 is after the final norm."""
     with torch.inference_mode():
         states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-    return np.concatenate([states[boundary][0].numpy() for boundary in boundaries], axis=1)
+    rows: list[npt.NDArray[np.float32]] = [states[boundary][0].numpy() for boundary in boundaries]
+    out: npt.NDArray[np.float32] = np.concatenate(rows, axis=1)
+    return out

@@ -51,7 +51,9 @@ def stored(path: Path) -> dict[str, Any]:
     """Name to float32 or int64 array of every tensor in a GGUF."""
     reader = gguf.GGUFReader(str(path))
     return {
-        tensor.name: tensor.data.copy() if tensor.name == "d2t" else gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        tensor.name: tensor.data.copy()
+        if tensor.name == "d2t"
+        else gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         for tensor in reader.tensors
     }
 
@@ -80,7 +82,9 @@ def test_export_convert_read_back(switches: dict[str, Any], tiny_target: Path, t
 
 
 @pytest.mark.parametrize(("quantize", "step"), [("f16", 2**-10), ("bf16", 2**-7), ("q8_0", 1 / 127), ("q4_0", 1 / 7)])
-def test_quantized_matrices_stay_within_their_step(quantize: str, step: float, checkpoint: Path, tiny_target: Path) -> None:
+def test_quantized_matrices_stay_within_their_step(
+    quantize: str, step: float, checkpoint: Path, tiny_target: Path
+) -> None:
     """Matrices take the asked-for type, within its rounding; norms stay float32."""
     output = checkpoint.parent / "head.gguf"
     convert_head(checkpoint, tiny_target, output, quantize)
@@ -175,7 +179,9 @@ def test_layer_ids_are_read_as_their_writers_meant_them(checkpoint: Path, tiny_t
     assert ((2, 3, 5), 1) == (nested.config.taps, len(nested.notes))
     configure(checkpoint, eagle_config=None)
     assert (2, 3, 3) == convert_head(checkpoint, tiny_target, output).config.taps
-    assert (1, 2, 6) == convert_head(checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6))).config.taps
+    assert (1, 2, 6) == convert_head(
+        checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6))
+    ).config.taps
 
 
 @pytest.mark.parametrize(

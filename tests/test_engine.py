@@ -67,7 +67,9 @@ def fresh(engine: Engine, prompt: Sequence[int] | str, params: SamplingParams, d
     return engine.complete(prompt, params, draft)
 
 
-def with_stand_in(engine: Engine, stand_in: StandIn, params: SamplingParams, draft: DraftParams, prompt: list[int]) -> Completion:
+def with_stand_in(
+    engine: Engine, stand_in: StandIn, params: SamplingParams, draft: DraftParams, prompt: list[int]
+) -> Completion:
     real = engine.draft
     engine.reset()
     engine.draft = stand_in  # type: ignore[assignment]
@@ -126,7 +128,9 @@ def test_stops_cut_exactly_there(engine: Engine, kind: str, at: int) -> None:
         assert right.finish_reason == "stop"
         assert len(right.token_ids) <= first
     again = engine.complete([*prompt, *right.token_ids, 5], SamplingParams(max_tokens=5), PLAIN)
-    assert again.token_ids == fresh(engine, [*prompt, *right.token_ids, 5], SamplingParams(max_tokens=5), PLAIN).token_ids
+    assert (
+        again.token_ids == fresh(engine, [*prompt, *right.token_ids, 5], SamplingParams(max_tokens=5), PLAIN).token_ids
+    )
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 3, 5, 8, 9])
@@ -164,7 +168,9 @@ def test_prompts_across_batch_borders(engine: Engine, tiny_head: Path, n: int) -
 def test_the_edge_of_the_context(tiny_target: Path, tiny_head: Path, n: int) -> None:
     """A draft is clipped to the room left; a prompt that leaves none is refused with both numbers."""
     prompt = np.random.default_rng(n).integers(4, 260, n).tolist()
-    with Engine(tiny_target, tiny_head, TargetParams(n_ctx=64, n_threads=2), draft_params=DraftParams.chain(16)) as engine:
+    with Engine(
+        tiny_target, tiny_head, TargetParams(n_ctx=64, n_threads=2), draft_params=DraftParams.chain(16)
+    ) as engine:
         params = SamplingParams(ignore_eos=True)
         if n >= 64:
             with pytest.raises(ContextFullError, match=rf"{n} tokens and the context 64"):
@@ -173,7 +179,9 @@ def test_the_edge_of_the_context(tiny_target: Path, tiny_head: Path, n: int) -> 
             drafted, plain = fresh(engine, prompt, params, DraftParams.chain(16)), fresh(engine, prompt, params, PLAIN)
             assert drafted.token_ids == plain.token_ids
             assert (drafted.finish_reason, len(drafted.token_ids)) == ("length", 64 - n)
-        assert len(fresh(engine, [1, 2, 3], SamplingParams(max_tokens=4, ignore_eos=True), LARGEST_CHAIN).token_ids) == 4
+        assert (
+            len(fresh(engine, [1, 2, 3], SamplingParams(max_tokens=4, ignore_eos=True), LARGEST_CHAIN).token_ids) == 4
+        )
 
 
 LARGEST_CHAIN = DraftParams.chain(16)
@@ -232,7 +240,8 @@ def test_penalties_bias_and_logprobs_are_those_of_plain_decoding(engine: Engine)
 
 def test_grammar_rules_the_text_while_the_draft_proposes_otherwise(engine: Engine) -> None:
     """Every emitted token obeys the schema; a broken grammar is one clear error and the next request works."""
-    schema = '{"type": "object", "properties": {"c": {"enum": ["red", "blue"]}}, "required": ["c"], "additionalProperties": false}'
+    properties = {"c": {"enum": ["red", "blue"]}}
+    schema = {"type": "object", "properties": properties, "required": ["c"], "additionalProperties": False}
     params = SamplingParams(max_tokens=60, json_schema=schema)
     plain, drafted = fresh(engine, [5, 6], params, PLAIN), fresh(engine, [5, 6], params, LARGEST)
     assert plain.text == drafted.text
@@ -240,7 +249,7 @@ def test_grammar_rules_the_text_while_the_draft_proposes_otherwise(engine: Engin
     with pytest.raises(GrammarError):
         engine.complete([5, 6], SamplingParams(grammar='root ::= "a" undefined-rule'))
     with pytest.raises(NoTokenLeftError):
-        engine.complete([5, 6], SamplingParams(logit_bias={token: -np.inf for token in range(N_VOCAB)}))
+        engine.complete([5, 6], SamplingParams(logit_bias=dict.fromkeys(range(N_VOCAB), -np.inf)))
     assert fresh(engine, [5, 6], SamplingParams(max_tokens=3, ignore_eos=True), LARGEST).stats.generated_n == 3
 
 
@@ -349,4 +358,8 @@ def test_any_setting_gives_the_plain_text(
     params = SamplingParams(max_tokens=n, temperature=temperature, repeat_penalty=penalty, seed=7)
     drafted = engine.complete(prompt, params, draft)
     plain = engine.complete(prompt, params, PLAIN)
-    assert (drafted.token_ids, drafted.text, drafted.finish_reason) == (plain.token_ids, plain.text, plain.finish_reason)
+    assert (drafted.token_ids, drafted.text, drafted.finish_reason) == (
+        plain.token_ids,
+        plain.text,
+        plain.finish_reason,
+    )

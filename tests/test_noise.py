@@ -38,10 +38,15 @@ def test_uniforms_are_uniform_and_independent() -> None:
 
 
 def test_uniform_draws_of_one_key_differ() -> None:
-    """Numbered draws of one key are different numbers inside (0, 1)."""
-    draws = {noise.uniform(noise.key(1, 2, noise.ACCEPT), index) for index in range(100)}
+    """Numbered draws of one key are different numbers inside (0, 1), and flat over positions."""
+    key = noise.key(1, 2, noise.ACCEPT)
+    draws = {noise.uniform(key, index) for index in range(100)}
     assert len(draws) == 100
     assert all(0 < draw < 1 for draw in draws)
+    many = [
+        noise.uniform(noise.key(1, position, noise.ACCEPT), index) for position in range(2000) for index in range(4)
+    ]
+    assert stats.kstest(many, "uniform").pvalue > 0.001
 
 
 @settings(max_examples=200, deadline=None)

@@ -178,7 +178,7 @@ def test_streams_are_independent(tiny: Target) -> None:
     streams = [i for i, text in enumerate(texts) for _ in text]
     last = [at == len(text) - 1 for text in texts for at in range(len(text))]
     evaluation = tiny.eval_streams(tokens, streams, last)
-    rows = [evaluation.logits(i) for i in np.flatnonzero(last)]
+    rows = [evaluation.logits(int(i)) for i in np.flatnonzero(last)]
     tiny.clear_stream()
     for text, row in zip(texts, rows, strict=True):
         tiny.rewind(0)

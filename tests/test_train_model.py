@@ -8,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tiny import HEAD  # noqa: E402
+
 from eagle_edge.train.loss import LossRows, ranks, soft_cross_entropy  # noqa: E402
 from eagle_edge.train.model import Head  # noqa: E402
 from eagle_edge.train.unroll import Batch, unroll  # noqa: E402
-
-from tiny import HEAD  # noqa: E402
 
 SWITCHES = [
     {},
@@ -75,7 +75,7 @@ def test_rows_carried_on_are_what_they_would_be_among_all() -> None:
     batch = make_batch(head)
     everything = unroll(head, batch, 4)
     thinned = unroll(head, batch, 4, keep=0.5, generator=torch.Generator().manual_seed(0))
-    assert [6, 3, 2, 1] == [len(columns) for columns, _ in thinned]
+    assert [len(columns) for columns, _ in thinned] == [6, 3, 2, 1]
     for (columns, found), (_, expected) in zip(thinned, everything, strict=True):
         torch.testing.assert_close(found, expected[:, columns])
 
@@ -135,4 +135,4 @@ def test_gradients_pass_a_finite_difference_check() -> None:
 def test_ranks_count_the_candidates_before_the_best() -> None:
     """Rank 0 is the argmax; a token outside the vocabulary ranks behind all."""
     logits = torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
-    assert [0, 2, 3] == ranks(logits, torch.eye(3), torch.tensor([0, 1, -1])).tolist()
+    assert ranks(logits, torch.eye(3), torch.tensor([0, 1, -1])).tolist() == [0, 2, 3]

@@ -275,8 +275,9 @@ def sample_pairs(
     draft: Callable[[list[int], Sampler], tuple[Tree, dict[int, Candidates]]],
 ) -> Counter[tuple[int, int]]:
     pairs: Counter[tuple[int, int]] = Counter()
+    sampler = Sampler(SamplingParams(rule=rule, **settings), V)  # type: ignore[arg-type]
     for seed in range(N_SAMPLES):
-        sampler = Sampler(SamplingParams(rule=rule, seed=seed, **settings), V)  # type: ignore[arg-type]
+        sampler.seed = seed
         text = [1]
         while len(text) < 3:
             tree, proposals = draft(text, sampler)

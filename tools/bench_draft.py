@@ -96,10 +96,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         head = random_head(Path(folder), args.quant, args.draft_vocab)
         with Draft(head, packaged_target(), n_ctx=2048, n_threads=args.threads) as draft:
-            print(f"{args.quant}, R = {args.draft_vocab}, {args.threads} threads, {args.pairs} pairs, {args.kernels}")  # noqa: T201
-            print(f"{'':24} {'median':>9} {'best 10 %':>9} ms")  # noqa: T201
+            print(f"{args.quant}, R = {args.draft_vocab}, {args.threads} threads, {args.pairs} pairs, {args.kernels}")
+            print(f"{'':24} {'median':>9} {'best 10 %':>9} ms")
             for name, (median, best) in measure(draft, args.pairs, args.runs).items():
-                print(f"{name:24} {median:9.3f} {best:9.3f}")  # noqa: T201
+                print(f"{name:24} {median:9.3f} {best:9.3f}")
 
 
 if __name__ == "__main__":

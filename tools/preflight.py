@@ -26,7 +26,9 @@ def main() -> int:
     if sys.version_info < (3, 10):
         print(f"eagle-edge needs Python 3.10 or newer, this is {sys.version.split()[0]}; try: make PYTHON=python3.12")
         return 1
-    missing = [f"{name} is missing; install it: {remedy}" for name, (present, remedy) in MISSING.items() if not present()]
+    missing = [
+        f"{name} is missing; install it: {remedy}" for name, (present, remedy) in MISSING.items() if not present()
+    ]
     for line in missing:
         print(line, file=sys.stderr)
     return bool(missing)

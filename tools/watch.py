@@ -19,7 +19,12 @@ def main(argv: list[str]) -> int:
             seconds = int(time.monotonic() - start)
             if live or seconds - shown >= 30:
                 shown = seconds
-                print(f"\r      {label}: {seconds // 60}:{seconds % 60:02}", end="" if live else "\n", file=sys.stderr, flush=True)
+                print(
+                    f"\r      {label}: {seconds // 60}:{seconds % 60:02}",
+                    end="" if live else "\n",
+                    file=sys.stderr,
+                    flush=True,
+                )
         except KeyboardInterrupt:
             process.wait()
             return 130

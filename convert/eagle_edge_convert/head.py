@@ -16,7 +16,7 @@ from eagle_edge.head_format import HeadConfig, rope_row_order
 from .layouts import HeadOverrides, describe_eagle3, rope_factors
 from .names import EAGLE3_NAMES, ROTATED
 from .read import Checkpoint, Tensor, open_checkpoint
-from .target import TargetFacts, read_target
+from .target import read_target
 from .write import write_gguf
 
 __all__ = ["ConvertedHead", "HeadOverrides", "convert_head"]

@@ -1,14 +1,14 @@
-"""The command line: thin. Data goes to stdout, progress to stderr; exit codes 0, 1 (one line), 2 usage, 130 interrupted."""
+"""The command line: data to stdout, progress to stderr; exit codes 0, 1 (one line), 2 (usage), 130 (interrupted)."""
 
 from __future__ import annotations
 
 import sys
 
-import click
 import typer
+from eagle_edge_convert.cli import app as convert
 
 from ..errors import EagleEdgeError
-from . import bench, chat, convert, generate, inspect, train, verify
+from . import bench, chat, generate, inspect, verify
 
 __all__ = ["app", "main"]
 
@@ -25,8 +25,7 @@ app.command("chat")(chat.chat)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
-app.command("train")(train.train_command)
-app.add_typer(convert.app, name="convert")
+app.add_typer(convert, name="convert")
 
 
 @app.callback()
@@ -44,19 +43,11 @@ _debug = False
 def main(argv: list[str] | None = None) -> None:
     """Run one command and exit with its code."""
     try:
-        status = app(args=argv, standalone_mode=False)
-    except click.UsageError as error:
-        error.show()
-        sys.exit(2)
-    except (KeyboardInterrupt, click.Abort):
-        print(file=sys.stderr)
+        app(args=argv)
+    except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
     except (EagleEdgeError, ValueError, OSError) as error:
         if _debug:
             raise
         print(f"eagle-edge: {error}", file=sys.stderr)
         sys.exit(1)
-    sys.exit(status if isinstance(status, int) else 0)

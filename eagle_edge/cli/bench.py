@@ -34,6 +34,7 @@ def bench(
     n_ctx: o.NCtx = 4096,
     n_gpu_layers: o.NGpuLayers = 0,
     threads: o.Threads = None,
+    kernels: o.Kernels = "auto",
     exact: o.Exact = "auto",
     as_json: o.Json = False,
 ) -> None:
@@ -42,7 +43,9 @@ def bench(
     params = o.sampling_params(temperature, top_k, top_p, min_p, 0 if seed is None else seed, max_tokens)
     draft = o.draft_params(chain, tree)
     rows: dict[str, Row] = {}
-    with open_session(o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, draft.total), exact) as session:
+    with open_session(
+        o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
+    ) as session:
         if session.engine.draft is None:
             raise ValueError("there is nothing to compare without a head; name one with --head")
         for question in track(questions, description="timing", console=stderr):
@@ -57,7 +60,17 @@ def bench(
 
 def _table(reports: list[dict[str, object]]) -> Table:
     table = Table(title="tokens/s, plain against drafted")
-    columns = ("set", "prompts", "plain_tps", "draft_tps", "speedup", "speedup_spread", "tau", "accept_by_depth", "share")
+    columns = (
+        "set",
+        "prompts",
+        "plain_tps",
+        "draft_tps",
+        "speedup",
+        "speedup_spread",
+        "tau",
+        "accept_by_depth",
+        "share",
+    )
     for column in columns:
         table.add_column(column)
     for report in reports:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,12 +41,15 @@ def chat(
     n_ctx: o.NCtx = 4096,
     n_gpu_layers: o.NGpuLayers = 0,
     threads: o.Threads = None,
+    kernels: o.Kernels = "auto",
     exact: o.Exact = "auto",
 ) -> None:
     """Chat with a model; its answers stream in, with a line of figures under each."""
     params = o.sampling_params(temperature, top_k, top_p, min_p, seed, max_tokens)
     draft = o.draft_params(chain, tree)
-    with open_session(o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, draft.total), exact) as session:
+    with open_session(
+        o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
+    ) as session:
         Conversation(session, params, draft, system).run()
 
 
@@ -64,9 +68,11 @@ class Conversation:
     def run(self) -> None:
         """Read and answer until the end of input or /quit."""
         self.reset()
-        has_head = self.session.engine.draft is not None
-        stderr.print(f"{self.session.engine.target.path.rsplit('/', 1)[-1]}, {'with' if has_head else 'without'} a head; /help for commands")
-        ask = PromptSession(erase_when_done=False) if sys.stdin.isatty() else None
+        name = Path(self.session.engine.target.path).name
+        stderr.print(
+            f"{name}, {'without a' if self.session.engine.draft is None else 'with its'} head; /help for commands"
+        )
+        ask: PromptSession[str] | None = PromptSession(erase_when_done=False) if sys.stdin.isatty() else None
         while True:
             try:
                 line = ask.prompt(HTML("<b>> </b>")) if ask else input()
@@ -104,7 +110,9 @@ class Conversation:
         pieces: list[str] = []
         engine = self.session.engine
         try:
-            steps = engine.generate(self.session.encode(self.messages), self.params, self.draft if self.drafting else PLAIN)
+            steps = engine.generate(
+                self.session.encode(self.messages), self.params, self.draft if self.drafting else PLAIN
+            )
             for step in steps:
                 pieces.append(step.text)
                 print(step.text, end="", flush=True)

@@ -28,9 +28,13 @@ def generate(
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="The most tokens to generate.")] = 512,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text itself, without the chat template.")] = False,
     system: Annotated[str | None, typer.Option("--system", help="A system message.")] = None,
-    stop: Annotated[list[str] | None, typer.Option("--stop", help="End the text before this string; repeatable.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option("--stop", help="End the text before this string; repeatable.")
+    ] = None,
     grammar: Annotated[Path | None, typer.Option("--grammar", help="A GBNF file the text must follow.")] = None,
-    json_schema: Annotated[Path | None, typer.Option("--json-schema", help="A JSON schema file the text must follow.")] = None,
+    json_schema: Annotated[
+        Path | None, typer.Option("--json-schema", help="A JSON schema file the text must follow.")
+    ] = None,
     target: o.Target = None,
     head: o.Head = None,
     no_draft: o.NoDraft = False,
@@ -44,6 +48,7 @@ def generate(
     n_ctx: o.NCtx = 4096,
     n_gpu_layers: o.NGpuLayers = 0,
     threads: o.Threads = None,
+    kernels: o.Kernels = "auto",
     exact: o.Exact = "auto",
     as_json: o.Json = False,
 ) -> None:
@@ -53,10 +58,14 @@ def generate(
         temperature, top_k, top_p, min_p, seed, max_tokens, stop or (), o.read_file(grammar), o.read_file(json_schema)
     )
     draft = o.draft_params(chain, tree)
-    with open_session(o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, draft.total), exact) as session:
+    with open_session(
+        o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
+    ) as session:
         messages = [{"role": "system", "content": system}] if system is not None else []
         ids = session.raw(text) if raw else session.encode([*messages, {"role": "user", "content": text}])
-        pieces, tokens, reason = [], [], "stop"
+        pieces: list[str] = []
+        tokens: list[int] = []
+        reason = "stop"
         for step in session.engine.generate(ids, params, draft):
             pieces.append(step.text)
             tokens += step.token_ids

@@ -24,10 +24,11 @@ def inspect(
     n_ctx: o.NCtx = 4096,
     n_gpu_layers: o.NGpuLayers = 0,
     threads: o.Threads = None,
+    kernels: o.Kernels = "auto",
     exact: o.Exact = "auto",
     load: Annotated[bool, typer.Option("--load/--no-load", help="Also load the pair and measure.")] = True,
     as_json: o.Json = False,
-) -> int:
+) -> None:
     """Describe a pair and say whether it fits. Exit code 1 when it does not."""
     pair = o.find_pair(target, head)
     report: dict[str, Any] = {"target": describe_target(read_header(pair.target))}
@@ -35,13 +36,14 @@ def inspect(
         report["head"], report["differences"] = describe_pair(pair.head, pair.target)
         report["fits"] = not report["differences"]
     if load and report.get("fits", True):
-        report["here"] = measure(pair, o.target_params(n_ctx, n_gpu_layers, threads), exact)
+        report["here"] = measure(pair, o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact)
     if as_json:
         print(json.dumps(report))
     else:
         for part, values in report.items():
             _print_part(part, values)
-    return 0 if report.get("fits", True) else 1
+    if not report.get("fits", True):
+        raise typer.Exit(1)
 
 
 def describe_target(header: GgufHeader) -> dict[str, Any]:

@@ -6,39 +6,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from ..config import DraftParams, SamplingParams, TargetParams
 from ..models import default_head, default_target
+from ..threads import physical_cores
 
-__all__ = [
-    "Chain",
-    "Head",
-    "Json",
-    "MinP",
-    "NCtx",
-    "NGpuLayers",
-    "NoDraft",
-    "Pair",
-    "Seed",
-    "Target",
-    "Temperature",
-    "Threads",
-    "TopK",
-    "TopP",
-    "TreeOption",
-    "draft_params",
-    "find_pair",
+Target = Annotated[
+    Path | None, typer.Option("--target", help="The model's GGUF file.", show_default="the packaged model")
 ]
-
-Target = Annotated[Path | None, typer.Option("--target", help="The model's GGUF file.", show_default="the packaged model")]
 Head = Annotated[Path | None, typer.Option("--head", help="The head's GGUF file.", show_default="the packaged head")]
 NoDraft = Annotated[bool, typer.Option("--no-draft", help="Decode plainly.")]
 Chain = Annotated[int | None, typer.Option("--chain", help="Draft a chain of N tokens.", metavar="N")]
 TreeOption = Annotated[
-    str | None, typer.Option("--tree", help="Draft a tree of at most TOTAL nodes, root included.", metavar="TOTAL/DEPTH/TOPK")
+    str | None,
+    typer.Option("--tree", help="Draft a tree of at most TOTAL nodes, root included.", metavar="TOTAL/DEPTH/TOPK"),
 ]
 Temperature = Annotated[float, typer.Option("--temperature", help="0 takes the most probable token.")]
 TopK = Annotated[int, typer.Option("--top-k", help="Keep the k most probable tokens; 0 keeps all.")]
@@ -49,6 +33,7 @@ NCtx = Annotated[int, typer.Option("--n-ctx", help="Positions of text; 0 takes t
 NGpuLayers = Annotated[int, typer.Option("--n-gpu-layers", help="Layers on the GPU; -1 all.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="CPU threads.", show_default="physical cores")]
 Exact = Annotated[str, typer.Option("--exact", help="auto, or strict: insist on rows that do not depend on the tree.")]
+Kernels = Annotated[str, typer.Option("--kernels", help="CPU kernels: auto, native or llama.cpp.")]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON value to stdout.")]
 
 
@@ -61,7 +46,7 @@ class Pair:
 
 
 def find_pair(target: Path | None, head: Path | None, no_draft: bool = False) -> Pair:
-    """The files two options mean: the packaged pair, or a target of one's own, which has no head unless one is named."""
+    """The files two options mean: the packaged pair, or a target of one's own, with the head that is named, if any."""
     if target is None:
         return Pair(default_target(), None if no_draft else head or default_head())
     return Pair(target, None if no_draft else head)
@@ -86,10 +71,10 @@ def draft_params(chain: int | None, tree: str | None) -> DraftParams:
     return DraftParams(total=total, depth=depth, top_k=top_k)
 
 
-def target_params(n_ctx: int, n_gpu_layers: int, threads: int | None, max_nodes: int = 64) -> TargetParams:
+def target_params(n_ctx: int, n_gpu_layers: int, threads: int | None, kernels: str) -> TargetParams:
     """How to load the target that the options name."""
-    common = {"n_ctx": n_ctx, "n_gpu_layers": n_gpu_layers, "max_nodes": max(max_nodes, 16)}
-    return TargetParams(**common) if threads is None else TargetParams(**common, n_threads=threads)
+    n_threads = physical_cores() if threads is None else threads
+    return TargetParams(n_ctx=n_ctx, n_gpu_layers=n_gpu_layers, n_threads=n_threads, kernels=kernels)  # type: ignore[arg-type]
 
 
 def sampling_params(

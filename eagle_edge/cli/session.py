@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from ..config import TargetParams
+from ..config import DraftParams, TargetParams
 from ..engine import Engine
-from ..exactness import Mode
 from ..stats import Stats
 from ..template import ChatTemplate
 from .options import Pair
@@ -48,12 +47,15 @@ class Session:
 
 
 @contextmanager
-def open_session(pair: Pair, params: TargetParams, exact: Mode) -> Iterator[Session]:
+def open_session(pair: Pair, params: TargetParams, exact: str, draft: DraftParams) -> Iterator[Session]:
     """Load a pair, showing that something happens, and free it at the end."""
     with stderr.status(f"loading {pair.target.name}") if sys.stderr.isatty() else _nothing():
-        engine = Engine(pair.target, pair.head, params, exact)
+        engine = Engine(pair.target, pair.head, params, exact, draft)  # type: ignore[arg-type]
     with engine:
-        yield Session(engine, ChatTemplate.of(engine.target))
+        template = ChatTemplate.of(engine.target)
+        if template.is_fallback:
+            stderr.print(f"{pair.target.name} has no chat template; ChatML stands in")
+        yield Session(engine, template)
 
 
 @contextmanager

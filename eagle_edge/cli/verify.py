@@ -36,9 +36,10 @@ def verify(
     n_ctx: o.NCtx = 4096,
     n_gpu_layers: o.NGpuLayers = 0,
     threads: o.Threads = None,
+    kernels: o.Kernels = "auto",
     exact: o.Exact = "auto",
     as_json: o.Json = False,
-) -> int:
+) -> None:
     """Generate every question plainly and drafted, and report each token that differs. Exit code 1 if any does."""
     if temperature > 0 and seed is None:
         raise ValueError("at a temperature above 0 two texts are comparable only with a --seed")
@@ -46,7 +47,9 @@ def verify(
     params = o.sampling_params(temperature, top_k, top_p, min_p, seed, max_tokens)
     draft = o.draft_params(chain, tree)
     mismatches, n_tokens = [], 0
-    with open_session(o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, draft.total), exact) as session:
+    with open_session(
+        o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
+    ) as session:
         if session.engine.draft is None:
             raise ValueError("there is nothing to verify without a head; name one with --head")
         for question in track(questions, description="verifying", console=stderr):
@@ -61,6 +64,10 @@ def verify(
         print(json.dumps({**report, "mismatch_list": [m.as_dict() for m in mismatches], "exact": is_exact}))
     else:
         for m in mismatches:
-            print(f"{m.set} {m.number}: token {m.position} is {m.drafted}, plainly {m.plain}; the two best are {m.top2_gap:.2g} apart")
+            print(
+                f"{m.set} {m.number}: token {m.position} is {m.drafted}, plainly {m.plain}; "
+                f"the two best are {m.top2_gap:.2g} apart"
+            )
         print(f"{len(questions)} prompts, {n_tokens} tokens, {len(mismatches)} mismatches; {session.engine.exactness}")
-    return 1 if mismatches else 0
+    if mismatches:
+        raise typer.Exit(1)
