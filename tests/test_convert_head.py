@@ -12,17 +12,18 @@ import gguf
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-import safetensors.torch  # noqa: E402
-from eagle_edge_convert import HeadOverrides, convert_head  # noqa: E402
-from tiny import HEAD, N_VOCAB  # noqa: E402
+pytest.importorskip("torch")
+import safetensors.torch
+import torch
+from eagle_edge_convert import HeadOverrides, convert_head
+from tiny import HEAD, N_VOCAB
 
-from eagle_edge.errors import FileFormatError, PairError  # noqa: E402
-from eagle_edge.gguf_header import read_header  # noqa: E402
-from eagle_edge.head_format import HeadConfig, rope_row_order  # noqa: E402
-from eagle_edge.train.export import export_checkpoint  # noqa: E402
-from eagle_edge.train.model import Head  # noqa: E402
-from eagle_edge.train.vocabulary import choose  # noqa: E402
+from eagle_edge.errors import FileFormatError, PairError
+from eagle_edge.gguf_header import read_header
+from eagle_edge.head_format import HeadConfig, rope_row_order
+from eagle_edge.train.export import export_checkpoint
+from eagle_edge.train.model import Head
+from eagle_edge.train.vocabulary import choose
 
 SWITCHES: list[dict[str, Any]] = [
     {},

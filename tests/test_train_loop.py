@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-from tiny import HEAD, N_VOCAB  # noqa: E402
+pytest.importorskip("torch")
+import torch
+from tiny import HEAD, N_VOCAB
 
-from eagle_edge.errors import EagleEdgeError, FileFormatError  # noqa: E402
-from eagle_edge.train.batches import epoch_batches, load_batch  # noqa: E402
-from eagle_edge.train.loop import Report, Trainer  # noqa: E402
-from eagle_edge.train.model import Head  # noqa: E402
-from eagle_edge.train.params import DataParams, LoopParams, TrainParams  # noqa: E402
-from eagle_edge.train.plots import read_metrics, write_plots  # noqa: E402
-from eagle_edge.train.shards import Corpus, Passage, from_bf16, to_bf16, write_shard  # noqa: E402
-from eagle_edge.train.vocabulary import Vocabulary, choose  # noqa: E402
+from eagle_edge.errors import EagleEdgeError, FileFormatError
+from eagle_edge.train.batches import epoch_batches, load_batch
+from eagle_edge.train.loop import Report, Trainer
+from eagle_edge.train.model import Head
+from eagle_edge.train.params import DataParams, LoopParams, TrainParams
+from eagle_edge.train.plots import read_metrics, write_plots
+from eagle_edge.train.shards import Corpus, Passage, from_bf16, to_bf16, write_shard
+from eagle_edge.train.vocabulary import Vocabulary, choose
 
 LOOP = LoopParams(
     n_steps=3,
@@ -67,7 +68,7 @@ def make_trainer(corpus: Corpus, folder: Path, params: LoopParams = LOOP) -> Tra
     return Trainer(head, corpus, VOCABULARY, params, 1, folder)
 
 
-class StopHere(Exception):
+class StopHere(Exception):  # noqa: N818
     """Ends a run in the middle, as a kill would."""
 
 
@@ -187,7 +188,7 @@ def test_bfloat16_bits_round_to_nearest() -> None:
 def test_a_broken_shard_or_checkpoint_is_one_line(corpus: Corpus, tmp_path: Path) -> None:
     """Each names the file and what to do."""
     (tmp_path / "shards" / "00001" / "taps.npy").write_bytes(b"no")
-    with pytest.raises(FileFormatError, match="00001.*delete it"):
+    with pytest.raises(FileFormatError, match=r"00001.*delete it"):
         Corpus(sorted((tmp_path / "shards").iterdir()))
     run = tmp_path / "run"
     run.mkdir()

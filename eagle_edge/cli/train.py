@@ -49,7 +49,10 @@ def train_command(
         output=str(output),
         seed=seed,
         data=DataParams(
-            prompt_files=tuple(map(str, prompts or ())), own_share=own_share if prompts else 1.0, answer_tokens=tokens
+            prompt_files=tuple(map(str, prompts or ())),
+            own_share=own_share if prompts else 1.0,
+            answer_tokens=tokens,
+            prompts_per_round=min(512, max(16, tokens // 200)),
         ),
         head=HeadParams(n_draft_vocab=draft_vocab),
         loop=LoopParams(

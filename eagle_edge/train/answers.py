@@ -23,7 +23,6 @@ from .streams import Job, run_jobs
 
 __all__ = ["Recorder", "finished_shards", "stream_context"]
 
-ROUND_PROMPTS = 512
 # Longer prompts than this much beyond ``max_prompt_tokens`` are left out.
 TEMPLATE_TOKENS = 96
 
@@ -99,11 +98,12 @@ class Recorder:
 
     def _write(self, number: int, seen: set[str]) -> list[str]:
         """The prompts of a round: its share of the given ones, and the target's own."""
-        n_given = ROUND_PROMPTS - round(self.data.own_share * ROUND_PROMPTS)
+        size = self.data.prompts_per_round
+        n_given = size - round(self.data.own_share * size)
         prompts = self.given[number * n_given : (number + 1) * n_given]
         if self.data.own_share > 0:
             self.target.set_taps(())
-            wanted = ROUND_PROMPTS - len(prompts)
+            wanted = size - len(prompts)
             seed = (self.seed, 1, number)
             prompts = prompts + own_prompts(
                 self.target, self.header, wanted, seed, self.data.max_prompt_tokens, self.data.openers, seen

@@ -69,7 +69,7 @@ def _chunk_loss(logits: Tensor, rows: LossRows, part: slice) -> tuple[Tensor, Te
     probabilities = rows.probabilities[part] * rows.weight[part][:, None]
     mass = probabilities.sum(1, keepdim=True)
     gradient = logits.softmax(1)
-    # log p = z - logsumexp(z) at the top token, whose p is never 0, gives logsumexp without a pass over all exponentials.
+    # log p = z - logsumexp(z) at the top token, whose p is never 0: logsumexp without another pass of exponentials.
     top, index = logits.max(1, keepdim=True)
     normaliser = top - gradient.gather(1, index).log()
     loss = (normaliser * mass).sum() - (logits.gather(1, rows.ids[part]) * probabilities).sum()

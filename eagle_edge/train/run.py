@@ -27,7 +27,7 @@ from .card import write_card
 from .export import export_checkpoint
 from .loop import Report, Trainer
 from .model import Head
-from .params import DataParams, TrainParams
+from .params import TrainParams
 from .plots import write_plots
 from .shards import Corpus, bytes_per_token, from_bf16
 from .start import initialise, tap_sizes
@@ -57,7 +57,7 @@ def train(params: TrainParams, progress: Progress) -> Path:
     """
     folder = Path(params.output)
     folder.mkdir(parents=True, exist_ok=True)
-    _claim(params, folder)
+    params = _claim(params, folder)
     torch.set_num_threads(params.loop.n_threads or os.cpu_count() or 1)
     weights = read_target_weights(Path(params.target))
     taps = params.head.taps or (2, weights.n_layer // 2, weights.n_layer - 3)
@@ -103,23 +103,25 @@ def head_config(params: TrainParams, taps: tuple[int, ...], target: TargetWeight
     )
 
 
-def _claim(params: TrainParams, folder: Path) -> None:
-    """Mark the folder as this run's; refuse one that holds a run with other data or another head."""
+def _claim(params: TrainParams, folder: Path) -> TrainParams:
+    """Mark the folder as this run's and give its settings; refuse a run with other data or another head.
+
+    More answers and another schedule continue a run. Its rounds keep their size, which their contents follow from.
+    """
     path = folder / "params.json"
     if path.exists():
         before = TrainParams.load(path)
-        ours, theirs = (dataclasses.replace(p, loop=params.loop, output="", data=_endless(p)) for p in (params, before))
-        if ours != theirs:
-            names = [f.name for f in dataclasses.fields(ours) if getattr(ours, f.name) != getattr(theirs, f.name)]
+        data = dataclasses.replace(params.data, prompts_per_round=before.data.prompts_per_round)
+        params = dataclasses.replace(params, data=data)
+        data = dataclasses.replace(before.data, answer_tokens=data.answer_tokens)
+        expected = dataclasses.replace(before, output=params.output, loop=params.loop, data=data)
+        names = [f.name for f in dataclasses.fields(params) if getattr(params, f.name) != getattr(expected, f.name)]
+        if names:
             raise EagleEdgeError(
                 f"{folder}: holds a run with another {', '.join(names)}; name another folder or delete it"
             )
     params.save(path)
-
-
-def _endless(params: TrainParams) -> DataParams:
-    """Data settings without the amount, which a later run may raise."""
-    return dataclasses.replace(params.data, answer_tokens=1)
+    return params
 
 
 def _record(
