@@ -1,7 +1,8 @@
 """What a generation did: counts, times and acceptance, with the definitions used everywhere.
 
-``rounds`` are target evaluations after prefill, ``draft_n`` the drafted nodes they verified, ``draft_n_accepted`` those
-kept; generated tokens = rounds + draft_n_accepted, less what a stop cut off; tau = (draft_n_accepted + rounds) / rounds.
+``rounds`` are target evaluations after prefill, ``draft_n`` the drafted nodes they verified, ``draft_n_accepted`` the
+ones kept; generated tokens = rounds + draft_n_accepted, less what a stop cut off;
+tau = (draft_n_accepted + rounds) / rounds.
 """
 
 from __future__ import annotations

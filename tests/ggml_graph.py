@@ -111,7 +111,9 @@ class Graph:
         return out if taken else None
 
 
-def multiply(kind: int, weight: npt.NDArray[np.uint8], shape: tuple[int, int], x: Float32, native: bool, n_threads: int = 2) -> Float32 | None:
+def multiply(
+    kind: int, weight: npt.NDArray[np.uint8], shape: tuple[int, int], x: Float32, native: bool, n_threads: int = 2
+) -> Float32 | None:
     """x [n, K] times the transpose of a weight [rows, K]: [n, rows]."""
     graph = Graph(native, n_threads)
     result = graph.mul_mat(graph.weight(kind, shape, weight), graph.value(F32, x))
