@@ -5,6 +5,7 @@
 // then adds a row's cells in the same order whether the row was evaluated alone, in a chain or in a tree.
 
 #include "common.h"
+#include "kernels/kernels.h"
 
 #include "ggml-backend.h"
 #include "llama.h"
@@ -397,6 +398,9 @@ ee_status ee_target_open(const char * path, const ee_target_params * params, ee_
         t->params.cancel   = nullptr;
         if (!t->model) {
             ee::fail(EE_ERR_FILE, "%s: llama.cpp cannot load it: %s", path, ee::last_log_error().c_str());
+        }
+        if (ee::kernels::current.offered) {
+            ee::kernels::release_file_pages();
         }
         read_info(*t);
         make_context(*t);
