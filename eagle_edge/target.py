@@ -194,7 +194,7 @@ class Target:
     # -- vocabulary ----------------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """The ids of ``text``; control tokens in it are read with ``parse_special``, BOS is added with ``add_special``."""
+        """The ids of ``text``; ``parse_special`` reads control tokens in it, ``add_special`` adds BOS as the model asks."""
         data = text.encode()
         n_out = ffi.new("int32_t *")
         out, pointer = out_array((len(data) + 8,), np.int32)

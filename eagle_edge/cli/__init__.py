@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 
 import typer
@@ -28,9 +29,16 @@ app.command("bench")(bench.bench)
 app.add_typer(convert, name="convert")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"eagle-edge {importlib.metadata.version('eagle-edge')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _common(
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_print_version, is_eager=True),
 ) -> None:
     """EAGLE speculative decoding for quantised GGUF models: the same text, sooner."""
     global _debug
