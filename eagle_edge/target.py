@@ -194,7 +194,7 @@ class Target:
     # -- vocabulary ----------------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """The ids of ``text``; ``parse_special`` reads control tokens out of it, ``add_special`` adds BOS if the model does."""
+        """The ids of ``text``; ``parse_special`` reads control tokens in it, ``add_special`` adds BOS where it belongs."""
         data = text.encode()
         n_out = ffi.new("int32_t *")
         out, pointer = out_array((len(data) + 8,), np.int32)

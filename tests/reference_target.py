@@ -1,4 +1,4 @@
-"""The target's forward pass in transformers, from a GGUF file's weights: an oracle that shares no code with llama.cpp."""
+"""The target in transformers, from a GGUF file's weights: an oracle that shares no code with llama.cpp."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tiny import EOS, N_VOCAB, make_head, make_recurrent, make_target
 
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
 from eagle_edge.engine import Completion, Engine
-from eagle_edge.errors import ContextFullError, GrammarError, NoTokenLeftError, PairError
+from eagle_edge.errors import ContextFullError, GrammarError, NativeError, NoTokenLeftError, PairError
 from eagle_edge.tree import Tree
 
 pytestmark = pytest.mark.native
@@ -330,6 +330,29 @@ def test_a_recurrent_target_refuses_a_head(tmp_path: Path, tiny_head: Path) -> N
     with Engine(path, target_params=TargetParams(n_ctx=64)) as engine:
         assert engine.complete([1, 2, 3], SamplingParams(max_tokens=8, ignore_eos=True)).stats.generated_n == 8
         assert engine.complete([1, 2, 9], SamplingParams(max_tokens=8, ignore_eos=True)).stats.generated_n == 8
+
+
+def test_a_head_that_fails_on_the_way_costs_no_text(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the head's numbers break in the middle, the text goes on plainly and the statistics say why."""
+    params = SamplingParams(max_tokens=40, ignore_eos=True)
+    expected = fresh(engine, [60, 61, 62], params, PLAIN).token_ids
+    assert engine.draft is not None
+    for verb in ("propose", "extend"):
+        engine.reset()
+        real, calls = getattr(engine.draft, verb), [0]
+
+        def broken(*args: Any, real: Any = real, calls: list[int] = calls, **kwargs: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == 3:
+                raise NativeError("the head's logits are not finite")
+            return real(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.draft, verb, broken)
+            out = engine.complete([60, 61, 62], params, LARGEST)
+        assert out.token_ids == expected
+        assert out.stats.head_error == "the head's logits are not finite"
+        assert engine.complete([60, 61, 62], params, LARGEST).token_ids == expected
 
 
 def test_prompts_that_cannot_be_are_refused(engine: Engine) -> None:
