@@ -9,7 +9,7 @@ import typer
 from eagle_edge_convert.cli import app as convert
 
 from ..errors import EagleEdgeError
-from . import bench, chat, generate, inspect, verify
+from . import bench, chat, generate, inspect, train, verify
 
 __all__ = ["app", "main"]
 
@@ -26,6 +26,7 @@ app.command("chat")(chat.chat)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
+app.command("train")(train.train_command)
 app.add_typer(convert, name="convert")
 
 
