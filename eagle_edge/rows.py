@@ -20,6 +20,7 @@ import numpy as np
 
 from .config import TargetParams
 from .gguf_header import read_header
+from .kernels import KernelMode, kernel_path
 from .target import Target
 from .tree import chain
 
@@ -88,7 +89,7 @@ def measure_rows(
 def weight_type(path: str | os.PathLike[str]) -> str:
     """The ggml type most bytes of the file's matrices have."""
     sizes: Counter[str] = Counter()
-    for tensor in read_header(path).tensors.values():
+    for tensor in read_header(os.fspath(path)).tensors.values():
         if len(tensor.shape) > 1 and tensor.name != "token_embd.weight":
             sizes[tensor.type_name] += tensor.n_bytes
     return sizes.most_common(1)[0][0] if sizes else "unknown"
@@ -128,18 +129,23 @@ class _Worker:
         self._process.wait()
 
 
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def _serve(settings: dict[str, Any]) -> None:
     """The worker's side: a JSON line with the kernel path, then one with milliseconds for every n that comes in."""
-    from .kernels import kernel_path
-
     extra = {} if settings["n_threads"] is None else {"n_threads": settings["n_threads"]}
-    kernels = "auto" if settings["kernels"] == "native" else settings["kernels"]
-    target = Target(settings["path"], TargetParams(n_ctx=2048, n_batch=512, max_nodes=_PREFILL, kernels=kernels, **extra))
+    kernels: KernelMode = "auto" if settings["kernels"] == "native" else "llama.cpp"
+    target = Target(
+        settings["path"], TargetParams(n_ctx=2048, n_batch=512, max_nodes=_PREFILL, kernels=kernels, **extra)
+    )
     random = np.random.default_rng(0)
     ids = random.integers(0, target.n_vocab, settings["n_past"], dtype=np.int32)
     for first in range(0, len(ids), 512):
         target.prefill(ids[first : first + 512])
-    print(json.dumps(kernel_path() if settings["kernels"] == "native" else ""), flush=True)
+    _say(json.dumps(kernel_path() if settings["kernels"] == "native" else ""))
     for line in sys.stdin:
         n = int(line)
         tokens = random.integers(0, target.n_vocab, n, dtype=np.int32)
@@ -150,7 +156,7 @@ def _serve(settings: dict[str, Any]) -> None:
             target.eval_tree(chain(int(tokens[0]), tokens[1:]))
         elapsed = time.perf_counter() - start
         target.rewind(settings["n_past"])
-        print(json.dumps(elapsed * 1000), flush=True)
+        _say(json.dumps(elapsed * 1000))
 
 
 if __name__ == "__main__":
