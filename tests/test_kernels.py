@@ -56,7 +56,7 @@ def inputs(n: int, width: int, seed: int = 1) -> Float32:
 
 
 def product(kind: T, weight: npt.NDArray[np.uint8], rows: int, x: Float32, n_threads: int = 2) -> Float32:
-    """x [n, K] times the transpose of the weight [rows, K], by native kernels: [n, rows]."""
+    """The product of x [n, K] and the transpose of the weight [rows, K], by native kernels: [n, rows]."""
     out = multiply(int(kind), weight, (rows, x.shape[1]), x, native=True, n_threads=n_threads)
     assert out is not None
     return out
