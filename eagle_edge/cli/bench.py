@@ -38,7 +38,8 @@ def bench(
 ) -> None:
     """Time both ways of every question in turn; ratios are medians of pairs, with the 10th and 90th percentile."""
     if rows:
-        return _bench_rows(pair, loading, as_json)
+        _bench_rows(pair, loading, as_json)
+        return
     if folder is None:
         raise typer.BadParameter("name a folder of question sets, or ask for --rows")
     questions = load_questions(folder, [name for name in sets.split(",") if name], limit)
