@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
 from pathlib import Path
 from typing import Any
 
@@ -95,26 +95,56 @@ def user_header(render: Any) -> str:
     return text.split(mark)[0]
 
 
-def own_prompts(target: Target, header: str, seed: int, max_tokens: int, openers: bool) -> Iterator[str]:
-    """Distinct prompts that the target writes after ``header``, without end; the order depends on the seed alone."""
+def own_prompts(
+    target: Target, header: str, wanted: int, seed: tuple[int, ...], max_tokens: int, openers: bool, seen: set[str]
+) -> list[str]:
+    """``wanted`` different prompts that the target writes after ``header``; the seed alone decides which.
+
+    Args:
+        target: opened for streams.
+        header: see ``user_header``.
+        wanted: how many.
+        seed: of the samples.
+        max_tokens: longer ones are thrown away.
+        openers: begin three of four with one of ``OPENERS``.
+        seen: what is already there, as ``_key`` says it; extended.
+
+    Raises:
+        PairError: the target writes hardly anything that can be used.
+    """
     start = target.tokenize(header, parse_special=True)
-    seen: set[str] = set()
-    for job in run_jobs(target, _own_jobs(target, start, seed, max_tokens, openers)):
-        ids = job.ids[len(start) : -1]
-        if not job.ended or len(ids) < MIN_OWN_TOKENS:
-            continue  # cut off in the middle, or nothing said
-        prompt = b"".join(target.piece(token) for token in ids).decode("utf-8", "replace").strip()
-        key = " ".join(prompt.lower().split())
-        if key and key not in seen and "\ufffd" not in prompt:
-            seen.add(key)
-            yield prompt
-
-
-def _own_jobs(target: Target, start: list[int], seed: int, max_tokens: int, openers: bool) -> Iterator[Job]:
+    out: list[str] = []
     number = 0
-    while True:
-        rng = np.random.default_rng((seed, 1, number))
-        number += 1
-        opener = OPENERS[rng.integers(len(OPENERS))] if openers and rng.random() < 0.75 else ""
-        ids = start + (target.tokenize(opener, add_special=False) if opener else [])
-        yield Job(ids, len(ids), max_tokens, 1.0, rng)
+    while len(out) < wanted:
+        if number > 20 * wanted + 1000:
+            raise PairError(f"{target.path}: of {number} prompts it wrote, {len(out)} can be used; give a file of prompts")
+        n_jobs = max(8, math.ceil(1.2 * (wanted - len(out))))
+        jobs = (_own_job(target, start, (*seed, i), max_tokens, openers) for i in range(number, number + n_jobs))
+        number += n_jobs
+        for job in sorted(run_jobs(target, jobs), key=lambda job: job.number):
+            prompt = _own_prompt(target, job, len(start))
+            if prompt and _key(prompt) not in seen and len(out) < wanted:
+                seen.add(_key(prompt))
+                out.append(prompt)
+    return out
+
+
+def _own_job(target: Target, start: list[int], seed: tuple[int, ...], max_tokens: int, openers: bool) -> Job:
+    rng = np.random.default_rng(seed)
+    opener = OPENERS[rng.integers(len(OPENERS))] if openers and rng.random() < 0.75 else ""
+    ids = start + (target.tokenize(opener, add_special=False) if opener else [])
+    return Job(seed[-1], ids, len(ids), max_tokens, 1.0, rng)
+
+
+def _own_prompt(target: Target, job: Job, n_header: int) -> str:
+    """The prompt a job wrote; empty when it was cut off, or says nothing."""
+    ids = job.ids[n_header:-1]
+    if not job.ended or len(ids) < MIN_OWN_TOKENS:
+        return ""
+    prompt = b"".join(target.piece(token) for token in ids).decode("utf-8", "replace").strip()
+    return "" if "\ufffd" in prompt else prompt
+
+
+def _key(prompt: str) -> str:
+    """What makes two prompts the same: their words, whatever the case and spacing."""
+    return " ".join(prompt.lower().split())

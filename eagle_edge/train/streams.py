@@ -30,6 +30,7 @@ class Job:
     """A sequence to continue.
 
     Attributes:
+        number: which one it is, for the caller.
         ids: the tokens it starts with; generated tokens are appended.
         n_prompt: how many of ``ids`` are given.
         max_tokens: end after this many generated tokens.
@@ -38,6 +39,7 @@ class Job:
         ended: the last token ends generation (set by ``run_jobs``).
     """
 
+    number: int
     ids: list[int]
     n_prompt: int
     max_tokens: int
