@@ -142,7 +142,7 @@ def nan(state: dict[str, Any]) -> None:
 
 BROKEN: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda state: state.pop("norm.weight"), "missing for output_norm.weight"),
-    (lambda state: state.update(surprise=torch.ones(2)), "does not know: surprise"),
+    (lambda state: state.update(surprise=torch.ones(2)), "surprise belongs to no known layout"),
     (lambda state: state.update(d2t=state["d2t"] + N_VOCAB), "d2t reaches"),
     (lambda state: state.update(d2t=-torch.arange(len(state["d2t"]))), "two draft tokens"),
     (lambda state: state.update(t2d=~state["t2d"]), "different tokens"),
@@ -178,7 +178,8 @@ def test_layer_ids_are_read_as_their_writers_meant_them(checkpoint: Path, tiny_t
     nested = convert_head(checkpoint, tiny_target, output)
     assert ((2, 3, 5), 1) == (nested.config.taps, len(nested.notes))
     configure(checkpoint, eagle_config=None)
-    assert (2, 3, 3) == convert_head(checkpoint, tiny_target, output).config.taps
+    with pytest.raises(PairError, match=r"\[2, 3, 3\] are not distinct; .* --tap-layers"):
+        convert_head(checkpoint, tiny_target, output)  # the target has six layers, too few for the default
     assert (1, 2, 6) == convert_head(
         checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6))
     ).config.taps
@@ -190,7 +191,7 @@ def test_layer_ids_are_read_as_their_writers_meant_them(checkpoint: Path, tiny_t
         ({"hidden_act": "gelu"}, "gelu"),
         ({"attention_bias": True}, "attention_bias"),
         ({"num_attention_heads": 3}, "do not divide"),
-        ({"rope_scaling": {"rope_type": "dynamic"}}, "dynamic"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps"),
         ({"norm_output": 1}, "norm_output"),
     ],
