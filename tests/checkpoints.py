@@ -154,7 +154,7 @@ def sizes(H: int = E, **more: Any) -> dict[str, Any]:
     }
 
 
-def speculators(layer: Mapping[str, Any] | None = None, **top: Any) -> dict[str, Any]:
+def speculators(layer: dict[str, Any] | None = None, /, **top: Any) -> dict[str, Any]:
     """The nested configuration of vLLM's Speculators."""
     return {
         "architectures": ["Eagle3Speculator"],

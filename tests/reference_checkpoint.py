@@ -1,8 +1,8 @@
 """The forward pass of EAGLE heads in torch, on a checkpoint's own tensors: the oracle for the whole conversion.
 
 Written from the published mathematics (EAGLE-1 arXiv 2401.15077, EAGLE-3 arXiv 2503.01840, EAGLE-3.1 arXiv 2605.09992)
-in float64. Tensors carry the names of a bare ``layers.N`` layout and rotary rows in Transformers' order, so that renaming
-and reordering are tested too.
+in float64. Tensors carry the names of a bare ``layers.N`` layout and rotary rows in Transformers' order, so that
+renaming and reordering are tested too.
 """
 
 from __future__ import annotations
@@ -50,10 +50,7 @@ class CheckpointHead:
         """The logits [R] and the state [H] that is fed back, of a new row."""
         e = self.embedding[token]
         g = torch.as_tensor(state).double() if taps is None else self.fused(torch.as_tensor(taps).double())
-        if self.maths.eagle1:
-            hidden = self.linear("fc", torch.cat([e, g]))
-        else:
-            hidden = g
+        hidden = self.linear("fc", torch.cat([e, g])) if self.maths.eagle1 else g
         for layer in range(self.n_layer):
             hidden = self.layer(layer, hidden, e, position, visible)
         if self.maths.eagle1:
@@ -68,7 +65,7 @@ class CheckpointHead:
             taps = self.norm("input_norm", taps)
         if "fc_norm.0.weight" in self.w:
             width = self.w["fc_norm.0.weight"].shape[0]
-            taps = torch.cat([self.norm(f"fc_norm.{k}", tap) for k, tap in enumerate(taps.split(width))])
+            taps = torch.cat([self.norm(f"fc_norm.{k}", tap) for k, tap in enumerate(torch.split(taps, width))])
         return self.linear("fc", taps)
 
     def layer(self, index: int, hidden: Tensor, e: Tensor, position: int, visible: Sequence[int]) -> Tensor:

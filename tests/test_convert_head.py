@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import safetensors.torch  # noqa: E402
+from eagle_edge_convert import HeadOverrides, convert_head  # noqa: E402
 from tiny import HEAD, N_VOCAB  # noqa: E402
 
 from eagle_edge.errors import FileFormatError, PairError  # noqa: E402
@@ -22,7 +23,6 @@ from eagle_edge.head_format import HeadConfig, rope_row_order  # noqa: E402
 from eagle_edge.train.export import export_checkpoint  # noqa: E402
 from eagle_edge.train.model import Head  # noqa: E402
 from eagle_edge.train.vocabulary import choose  # noqa: E402
-from eagle_edge_convert import HeadOverrides, convert_head  # noqa: E402
 
 SWITCHES: list[dict[str, Any]] = [
     {},
@@ -171,18 +171,20 @@ def configure(checkpoint: Path, **keys: Any) -> None:
 
 
 def test_layer_ids_are_read_as_their_writers_meant_them(checkpoint: Path, tiny_target: Path) -> None:
-    """Top-level ids are boundaries, nested ids from 1 are outputs, none means the defaults, and the user outranks all."""
+    """Top-level ids are boundaries, nested ids from 1 outputs, none means the defaults, and the user outranks all."""
     key, output = "eagle_aux_hidden_state_layer_ids", checkpoint.parent / "head.gguf"
-    assert (2, 3, 5) == convert_head(checkpoint, tiny_target, output).config.taps
+    assert convert_head(checkpoint, tiny_target, output).config.taps == (2, 3, 5)
     configure(checkpoint, **{key: None, "eagle_config": {key: [1, 2, 4]}})
     nested = convert_head(checkpoint, tiny_target, output)
-    assert ((2, 3, 5), 1) == (nested.config.taps, len(nested.notes))
+    assert (nested.config.taps, len(nested.notes)) == ((2, 3, 5), 1)
     configure(checkpoint, eagle_config=None)
     with pytest.raises(PairError, match=r"\[2, 3, 3\] are not distinct; .* --tap-layers"):
         convert_head(checkpoint, tiny_target, output)  # the target has six layers, too few for the default
-    assert (1, 2, 6) == convert_head(
-        checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6))
-    ).config.taps
+    assert convert_head(checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6))).config.taps == (
+        1,
+        2,
+        6,
+    )
 
 
 @pytest.mark.parametrize(

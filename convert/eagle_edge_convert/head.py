@@ -123,7 +123,8 @@ class _Head:
         self.values = ConfigValues(source)
         tensors = canonical_tensors(source)
         # Everything after this may rely on an attention output: it says how wide the head is.
-        if len(tensors.get("layers.0.self_attn.o_proj.weight", Tensor((), "", dict)).shape) != 2:
+        width = tensors.get("layers.0.self_attn.o_proj.weight")
+        if width is None or len(width.shape) != 2:
             self.values.fail("no layers.0.self_attn.o_proj.weight (or midlayer, or transformer): not an EAGLE head")
         self.ids = read_draft_ids(self.values, tensors, facts, notes)
         n_draft_vocab = facts.n_vocab if self.ids is None else len(self.ids)
@@ -158,7 +159,8 @@ class _Head:
             if n_rows % D:
                 self.values.fail(f"{name} has {n_rows} rows, not a multiple of the head width {D}")
             starts = np.arange(0, n_rows, D, dtype=np.int64)[:, None]
-            return (starts + np.array(rope_row_order(D))).ravel()
+            order: npt.NDArray[np.int64] = (starts + np.array(rope_row_order(D))).ravel()
+            return order
         wanted = {"output.weight": self.config.n_draft_vocab, "token_embd.weight": self.config.n_vocab}.get(name)
         return np.arange(wanted, dtype=np.int64) if wanted is not None and n_rows > wanted else None
 

@@ -22,7 +22,7 @@ from .target import TargetFacts
 
 __all__ = ["HeadOverrides", "canonical_tensors", "describe_head"]
 
-Q, K, O = (f"layers.0.self_attn.{x}_proj.weight" for x in "qko")
+Q, K, OUT = (f"layers.0.self_attn.{x}_proj.weight" for x in "qko")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class _Description:
     def head(self, n_draft_vocab: int, overrides: HeadOverrides) -> HeadConfig:
         config, tensors = self.config, self.tensors
         config.refuse_unknown_mathematics()
-        H, kind = self.shape(O, 2)[0], self.kind()
+        H, kind = self.shape(OUT, 2)[0], self.kind()
         n_head, n_head_kv, head_dim = self.heads()
         scaling, is_llama3 = read_rope_scaling(config, self.notes)
         try:
@@ -126,18 +126,18 @@ class _Description:
 
     def kind(self) -> str:
         """EAGLE-1 attends over fc's output [H], EAGLE-3 over embedding and feature side by side [2H]."""
-        H, q_columns = self.shape(O, 2)[0], self.shape(Q, 2)[1]
+        H, q_columns = self.shape(OUT, 2)[0], self.shape(Q, 2)[1]
         if "mask_hidden" in self.tensors:
             self.config.fail("mask_hidden: a head that drafts in parallel (P-EAGLE), which is not supported")
         if q_columns == 2 * H:
             if "layers.0.hidden_norm.weight" not in self.tensors:
                 self.config.fail("hidden_norm is missing, and how the feature is normed instead is not known")
             return "eagle3"
-        if q_columns == H and "fc.weight" in self.tensors and "layers.0.hidden_norm.weight" not in self.tensors:
-            if "layers.0.input_layernorm.weight" in self.tensors:
-                self.config.fail("an EAGLE-1 head with input norms, which its readers compute in different ways")
-            return "eagle1"
-        self.config.fail(f"q_proj reads {q_columns} values; a head of width {H} reads {2 * H}, or {H} behind fc")
+        if q_columns != H or "fc.weight" not in self.tensors or "layers.0.hidden_norm.weight" in self.tensors:
+            self.config.fail(f"q_proj reads {q_columns} values; a head of width {H} reads {2 * H}, or {H} behind fc")
+        if "layers.0.input_layernorm.weight" in self.tensors:
+            self.config.fail("an EAGLE-1 head with input norms, which its readers compute in different ways")
+        return "eagle1"
 
     def heads(self) -> tuple[int, int, int]:
         """Heads, key heads and their width; the width follows from the tensors, whatever head_dim says."""

@@ -40,22 +40,19 @@ def read_draft_ids(
         raise PairError(f"{config.checkpoint.folder}: the head knows {known} tokens, the target {V}: another target")
     if known is not None and known != V:
         notes.append(f"the head knows {known} tokens, the target {V}: taken for padding")
-    if R == V or R == known:
-        if R <= V:
-            return None if R == V else np.arange(R, dtype=np.int64)
+    if R in (V, known) and R >= V:
         return None  # rows beyond the target's tokens are left out
+    if known == R:
+        return np.arange(R, dtype=np.int64)
     if "d2t" in tensors:
         return _from_offsets(config, tensors, R, V)
     if "t2d" in tensors:
-        ids = np.flatnonzero(tensors["t2d"].read()).astype(np.int64)
-        if len(ids) != R or ids.max(initial=0) >= V:
-            config.fail(f"t2d names {len(ids)} tokens, the head drafts {R}")
         notes.append("no d2t is stored: the draft ids follow t2d in ascending order")
-        return ids
-    if 0 <= V - R <= MAX_PADDING:
-        notes.append(f"neither d2t nor t2d is stored: the head drafts the first {R} tokens")
-        return np.arange(R, dtype=np.int64)
-    config.fail(f"the head drafts {R} of {V} tokens, but neither d2t nor t2d says which")
+        return _from_mask(config, tensors["t2d"], R, V)
+    if not 0 <= V - R <= MAX_PADDING:
+        config.fail(f"the head drafts {R} of {V} tokens, but neither d2t nor t2d says which")
+    notes.append(f"neither d2t nor t2d is stored: the head drafts the first {R} tokens")
+    return np.arange(R, dtype=np.int64)
 
 
 def _n_draft_vocab(config: ConfigValues, tensors: Mapping[str, Tensor], target: TargetFacts) -> int:
@@ -99,6 +96,13 @@ def _from_offsets(config: ConfigValues, tensors: Mapping[str, Tensor], R: int, V
     return ids
 
 
+def _from_mask(config: ConfigValues, t2d: Tensor, R: int, V: int) -> Int64:
+    ids = np.flatnonzero(t2d.read()).astype(np.int64)
+    if len(ids) != R or ids.max(initial=0) >= V:
+        config.fail(f"t2d names {len(ids)} tokens, the head drafts {R}")
+    return ids
+
+
 def keeps_embedding(
     config: ConfigValues, tensors: Mapping[str, Tensor], target: TargetFacts, override: bool | None, notes: list[str]
 ) -> bool:
@@ -110,14 +114,14 @@ def keeps_embedding(
     own = tensors.get("embed_tokens.weight")
     H = tensors["layers.0.self_attn.o_proj.weight"].shape[0]
     if own is None:
-        if H != target.n_embd or override:
+        if target.n_embd != H or override:
             raise PairError(
                 f"{config.checkpoint.folder}: has no embed_tokens.weight, and at {H} wide it cannot borrow the "
                 f"target's, which is {target.n_embd} wide"
             )
         return False
-    if H != target.n_embd or override is not None:
-        return H != target.n_embd or bool(override)
+    if target.n_embd != H or override is not None:
+        return target.n_embd != H or bool(override)
     similarity = _similarity(own, target)
     if similarity is None:
         trained = config.flag("embed_requires_grad") is True
