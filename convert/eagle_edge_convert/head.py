@@ -61,6 +61,7 @@ def convert_head(
     overrides: HeadOverrides | None = None,
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    pre_tokenizer: str | None = None,
 ) -> ConvertedHead:
     """Convert the head in the folder ``checkpoint`` for the model ``target`` to the GGUF file ``output``.
 
@@ -73,6 +74,7 @@ def convert_head(
         overrides: what the user knows better than the checkpoint.
         metadata: more ``general.*`` strings, for example licence.
         progress: called with bytes written and bytes in all.
+        pre_tokenizer: as in ``convert_target``, where ``target`` is a folder.
 
     Raises:
         FileFormatError: a file is broken, of another layout, or a tensor is missing or left over.
@@ -89,7 +91,7 @@ def convert_head(
     path = Path(output)
     if path.is_dir():
         path = path / default_name(facts.name, quantize)
-    with tokenizer_file(facts) as tokenizer:
+    with tokenizer_file(facts, pre_tokenizer) as tokenizer:
         n_bytes = write_head(
             path, head.config, tensors, tokenizer, QUANTIZATIONS[quantize].file_type, general, progress
         )
