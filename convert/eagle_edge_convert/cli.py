@@ -33,7 +33,9 @@ def head(
     checkpoint: Annotated[Path, typer.Argument(help="Folder with config.json and the tensors of an EAGLE head.")],
     target: Annotated[Path, typer.Option("--target", help="The GGUF or Hugging Face folder the head drafts for.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The GGUF to write, or a folder.")],
-    quantize: Annotated[str, typer.Option("--quantize", help="f32, f16, bf16, q8_0, q6_k, q5_k_m, q4_k_m, ...")] = "f16",
+    quantize: Annotated[
+        str, typer.Option("--quantize", help="f32, f16, bf16, q8_0, q6_k, q5_k_m, q4_k_m, ...")
+    ] = "f16",
     tap_layers: Annotated[str | None, typer.Option("--tap-layers", help="Boundaries, for example 2,15,27.")] = None,
     rope_theta: Annotated[float | None, typer.Option("--rope-theta", help="The base it was trained with.")] = None,
     norm_before_residual: Annotated[bool | None, typer.Option(help="The residual is the normed feature.")] = None,
@@ -60,7 +62,13 @@ def head(
         print(f"left out on purpose: {', '.join(result.dropped)}", file=sys.stderr)
     config = result.config
     if as_json:
-        _print_json(path=str(result.path), n_bytes=result.n_bytes, notes=result.notes, dropped=result.dropped, config=asdict(config))
+        _print_json(
+            path=str(result.path),
+            n_bytes=result.n_bytes,
+            notes=result.notes,
+            dropped=result.dropped,
+            config=asdict(config),
+        )
         return
     print(
         f"{result.path}: {result.n_bytes / 1e6:.1f} MB, architecture {config.architecture}, taps {list(config.taps)}, "

@@ -128,7 +128,9 @@ def _check_room(path: Path, n_bytes: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(path.parent).free
     if free < n_bytes:
-        raise OSError(f"{path.parent}: {free / 1e9:.1f} GB are free, converting takes {n_bytes / 1e9:.1f} GB on the way")
+        raise OSError(
+            f"{path.parent}: {free / 1e9:.1f} GB are free, converting takes {n_bytes / 1e9:.1f} GB on the way"
+        )
 
 
 def _say(tell: Announce, facts: ModelFacts, quantize: str, n_final: int, n_threads: int | None) -> None:

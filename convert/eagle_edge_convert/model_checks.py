@@ -74,9 +74,15 @@ def _check_quantised(checkpoint: Checkpoint) -> None:
 
 
 def _check_code(folder: Path, config: Any) -> None:
-    for file, values in (("config.json", config), ("tokenizer_config.json", _optional(folder / "tokenizer_config.json"))):
+    for file, values in (
+        ("config.json", config),
+        ("tokenizer_config.json", _optional(folder / "tokenizer_config.json")),
+    ):
         if values.get("auto_map"):
-            _fail(folder, f"{file} asks to run Python code that comes with the model (auto_map); --trust-remote-code allows it")
+            _fail(
+                folder,
+                f"{file} asks to run Python code that comes with the model (auto_map); --trust-remote-code allows it",
+            )
 
 
 def _optional(path: Path) -> dict[str, Any]:
@@ -87,7 +93,9 @@ def _check_vocabulary(checkpoint: Checkpoint) -> None:
     text = checkpoint.config.get("text_config")
     config = {**checkpoint.config, **text} if isinstance(text, dict) else checkpoint.config
     rows = [
-        tensor.shape[0] for name, tensor in checkpoint.tensors.items() if name.endswith("embed_tokens.weight") and tensor.shape
+        tensor.shape[0]
+        for name, tensor in checkpoint.tensors.items()
+        if name.endswith("embed_tokens.weight") and tensor.shape
     ]
     stored = config.get("vocab_size")
     if len(rows) == 1 and type(stored) is int and rows[0] != stored:
@@ -95,7 +103,10 @@ def _check_vocabulary(checkpoint: Checkpoint) -> None:
     n_tokens = _n_tokenizer(checkpoint.folder / "tokenizer.json")
     limit = rows[0] if len(rows) == 1 else stored
     if n_tokens is not None and type(limit) is int and n_tokens > limit:
-        _fail(checkpoint.folder, f"the tokenizer has {n_tokens} tokens, the embedding {limit}: the files do not belong together")
+        _fail(
+            checkpoint.folder,
+            f"the tokenizer has {n_tokens} tokens, the embedding {limit}: the files do not belong together",
+        )
 
 
 def _n_tokenizer(path: Path) -> int | None:

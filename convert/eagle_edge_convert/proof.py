@@ -14,7 +14,9 @@ from .reference import run_process
 
 __all__ = ["Proof", "prove_model"]
 
-TEXT = "The river had risen in the night, and by 6:30 the whole village (all 214 of them) stood on the bridge, watching."
+TEXT = (
+    "The river had risen in the night, and by 6:30 the whole village (all 214 of them) stood on the bridge, watching."
+)
 # Relative error of all logits by bits a weight has; a wrong row order or norm gives about 1.4, whatever the type.
 _TOLERANCE = ((31, 2e-3), (15, 0.06), (8, 0.15), (6.5, 0.3), (5.4, 0.5), (4, 0.8), (0, 1.1))
 

@@ -46,7 +46,9 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         reference.main()
     except SystemExit as error:
         if error.code:
-            return {"error": _line(messages.errors[-1] if messages.errors else f"the converter ended with {error.code}")}
+            return {
+                "error": _line(messages.errors[-1] if messages.errors else f"the converter ended with {error.code}")
+            }
     except ImportError as error:
         return {"error": f"the converter needs a package that is not installed: {error}"}
     except Exception as error:  # whatever it raises becomes one line
