@@ -12,17 +12,17 @@ import tiny
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-import checkpoints  # noqa: E402
-import hf_models  # noqa: E402
-from eagle_edge_convert import convert_head, convert_target, model  # noqa: E402
-from eagle_edge_convert.proof import Proof  # noqa: E402
+import checkpoints
+import hf_models
+from eagle_edge_convert import convert_head, convert_target, model
+from eagle_edge_convert.proof import Proof
 
-from eagle_edge.config import DraftParams, SamplingParams, TargetParams  # noqa: E402
-from eagle_edge.engine import Engine  # noqa: E402
-from eagle_edge.equality import compare  # noqa: E402
-from eagle_edge.errors import FileFormatError  # noqa: E402
-from eagle_edge.gguf_header import read_header  # noqa: E402
-from eagle_edge.pair import pair_differences  # noqa: E402
+from eagle_edge.config import DraftParams, SamplingParams, TargetParams
+from eagle_edge.engine import Engine
+from eagle_edge.equality import compare
+from eagle_edge.errors import FileFormatError
+from eagle_edge.gguf_header import read_header
+from eagle_edge.pair import pair_differences
 
 pytestmark = pytest.mark.native
 
@@ -54,7 +54,7 @@ def test_an_architecture_converts_and_is_drafted_for(architecture: str, tmp_path
     n, mismatch = compare(
         engine, ("prompt", 0), ids, SamplingParams(max_tokens=60, ignore_eos=True), DraftParams(12, 3, 3)
     )
-    assert (60, None) == (n, mismatch)
+    assert (n, mismatch) == (60, None)
 
 
 @pytest.mark.parametrize("quantize", ["f16", "bf16", "q8_0", "q4_0", "q4_k_m", "iq4_xs"])
@@ -110,7 +110,7 @@ def test_a_model_that_computes_something_else_is_not_kept(
     other = hf_models.save_model(tmp_path / "other", "llama", seed=5)
     run = model.run_reference
     monkeypatch.setattr(model, "run_reference", lambda source, *rest, **more: run(other, *rest, **more))
-    with pytest.raises(FileFormatError, match="computes something else: logits of .* relative error"):
+    with pytest.raises(FileFormatError, match=r"computes something else: logits of .* relative error"):
         convert_target(llama, tmp_path / "out.gguf", "f16", pre_tokenizer="gpt-2")
     assert not list(tmp_path.glob("out*"))
 

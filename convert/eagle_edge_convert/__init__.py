@@ -9,12 +9,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .export import ExportedHead, export_head
     from .head import ConvertedHead, HeadOverrides, convert_head
     from .model import ConvertedModel, convert_target
 
-__all__ = ["ConvertedHead", "ConvertedModel", "HeadOverrides", "convert_head", "convert_target"]
+__all__ = [
+    "ConvertedHead",
+    "ConvertedModel",
+    "ExportedHead",
+    "HeadOverrides",
+    "convert_head",
+    "convert_target",
+    "export_head",
+]
 
 _HOMES = {
+    "ExportedHead": "export",
+    "export_head": "export",
     "ConvertedHead": "head",
     "HeadOverrides": "head",
     "convert_head": "head",

@@ -13,7 +13,7 @@ import typer
 
 from eagle_edge.errors import EagleEdgeError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "export", "main"]
 
 app = typer.Typer(help="Convert a checkpoint to GGUF.", no_args_is_help=True, add_completion=False)
 
@@ -117,8 +117,32 @@ def target(
         print(result.proof)
 
 
+def export(
+    head: Annotated[Path, typer.Argument(help="A head's GGUF.")],
+    format_: Annotated[str, typer.Option("--format", help="specforge, speculators or safeailab.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+    target: Annotated[Path | None, typer.Option("--target", help="The GGUF of its target, to borrow from.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a head as a checkpoint for vLLM, SGLang or SafeAILab's code."""
+    from .export import export_head
+    from .show import ProgressBar
+
+    with ProgressBar("writing") as bar:
+        result = export_head(head, output, format_, target, bar)
+    for note in result.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if as_json:
+        _print_json(folder=str(result.folder), n_bytes=result.n_bytes, notes=result.notes)
+        return
+    print(f"{result.folder}: {result.n_bytes / 1e6:.1f} MB of tensors in the {format_} format")
+
+
 def _print_json(**values: Any) -> None:
     print(json.dumps(values))
+
+
+app.command("export")(export)
 
 
 def _taps(text: str | None) -> tuple[int, ...] | None:

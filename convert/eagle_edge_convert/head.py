@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from .encode import QUANTIZATIONS, Kind, Quantization, matrix_type
 from .layouts import HeadOverrides, canonical_tensors, describe_head
 from .names import ROTATED, gguf_name
 from .read import Checkpoint, Tensor, open_checkpoint
-from .rope import rope_factors
+from .rope import ROPE_KEY, rope_factors, rope_parameters
 from .target import TargetFacts, read_target
 from .tokenizer import tokenizer_file
 from .vocabulary import keeps_embedding, read_draft_ids
@@ -87,7 +88,7 @@ def convert_head(
     notes: list[str] = []
     head = _Head(source, facts, overrides or HeadOverrides(), notes)
     tensors = head.output(QUANTIZATIONS[quantize])
-    general = _general(facts, head.config, dict(metadata or {}))
+    general = _general(facts, head.config, {**head.metadata(), **(metadata or {})})
     path = Path(output)
     if path.is_dir():
         path = path / default_name(facts.name, quantize)
@@ -198,6 +199,10 @@ class _Head:
                 self.values.fail(f"{name} has shape {list(source.shape)}, the head needs {list(wanted)}")
             if not source.tensor.is_float:
                 self.values.fail(f"{name} is stored as {source.tensor.dtype}: quantised; get the unquantised head")
+
+    def metadata(self) -> dict[str, str]:
+        """llama3's rope parameters, which the tensor made of them does not tell; ``export_head`` wants them."""
+        return {ROPE_KEY: json.dumps(rope_parameters(self.values))} if self.config.rope_factors else {}
 
     def output(self, quantization: Quantization) -> dict[str, OutTensor]:
         """The tensors of the file, in one order whatever the checkpoint's."""

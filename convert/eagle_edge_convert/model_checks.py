@@ -118,6 +118,6 @@ def _n_tokenizer(path: Path) -> int | None:
         vocab = values["model"]["vocab"]
         ids = list(vocab.values()) if isinstance(vocab, dict) else range(len(vocab))
         added = [token["id"] for token in values.get("added_tokens") or []]
-        return max([*ids, *added]) + 1
+        return int(max([*ids, *added])) + 1
     except (KeyError, TypeError, ValueError, AttributeError):
         raise FileFormatError(f"{path}: is not a tokenizer that tokenizers wrote: {json.dumps(values)[:60]}") from None

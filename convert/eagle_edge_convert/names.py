@@ -12,8 +12,12 @@ Every trainer's names are first brought to one spelling, ``layers.N.`` for the d
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-__all__ = ["ROTATED", "canonical_name", "gguf_name"]
+if TYPE_CHECKING:
+    from eagle_edge.head_format import HeadConfig
+
+__all__ = ["ROTATED", "canonical_name", "checkpoint_names", "gguf_name"]
 
 _PREFIXES = ("module.", "draft_model.", "model.")
 _SPELLINGS = (
@@ -80,3 +84,19 @@ def gguf_name(name: str) -> str | None:
     if re.fullmatch(r"fc_norm\.\d{1,2}\.weight", name):
         return name
     return _WHOLE[name]
+
+
+def checkpoint_names(config: HeadConfig, format_: str) -> dict[str, str]:
+    """GGUF name to the name that an exported checkpoint of this format uses."""
+    eagle1 = config.kind == "eagle1"
+    layer = "layers.0." if format_ == "speculators" or eagle1 else "midlayer."
+    if format_ == "speculators" and eagle1:
+        layer = "transformer."
+    out = {ours: theirs for theirs, ours in _WHOLE.items() if ours is not None}
+    out |= {f"fc_norm.{k}.weight": f"fc_norm.{k}.weight" for k in range(len(config.taps))}
+    for index in range(config.n_layer):
+        prefix = layer if index == 0 else f"layers.{index}."
+        out |= {f"blk.{index}.{ours}": prefix + theirs for theirs, ours in _LAYER.items() if ours is not None}
+    if format_ == "speculators" and eagle1:
+        out |= {f"fc.{part}": f"fusion_fc.{part}" for part in ("weight", "bias")}
+    return out

@@ -22,7 +22,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         import transformers
     except ImportError as error:
         return {"skipped": f"{error.name} is not installed"}
-    transformers.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     theirs = _token_ids(transformers, job)
     ids, mine, same = _engine(job, theirs)
     try:
@@ -35,7 +35,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     except (ValueError, KeyError, ImportError) as error:
         return {"skipped": f"transformers cannot load the source ({' '.join(str(error).split())[:200]})"}
     with torch.inference_mode():
-        source = model.eval()(torch.tensor([ids])).logits[0].float().numpy()
+        source = model(torch.tensor([ids])).logits[0].float().numpy()
     width = min(source.shape[1], mine.shape[1])
     a, b = source[:, :width], mine[:, :width]
     spread = np.sqrt(np.mean((a - a.mean(axis=1, keepdims=True)) ** 2))

@@ -20,7 +20,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
     log: list[str] = []
 
-    @llama_cpp.llama_log_callback
+    @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
     def keep(level: int, text: bytes, data: Any) -> None:
         log.append(text.decode(errors="replace"))
 

@@ -13,7 +13,9 @@ from eagle_edge.head_format import RopeScaling
 
 from .config_values import ConfigValues
 
-__all__ = ["read_rope_scaling", "read_rope_theta", "rope_factors"]
+__all__ = ["ROPE_KEY", "read_rope_scaling", "read_rope_theta", "rope_factors", "rope_parameters"]
+
+ROPE_KEY = "eagle_edge.rope_scaling"  # the GGUF key that keeps llama3's parameters as JSON
 
 
 def read_rope_theta(config: ConfigValues, override: float | None, notes: list[str]) -> float:
@@ -113,6 +115,12 @@ def rope_factors(config: ConfigValues, head_dim: int, rope_theta: float) -> npt.
     if not np.isfinite(factors).all() or (factors <= 0).any():
         config.fail(f"config.json: llama3 rope scaling {dict(values)!r} is impossible")
     return factors
+
+
+def rope_parameters(config: ConfigValues) -> dict[str, Any]:
+    """The scaling as Transformers spells it."""
+    kept = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+    return {"rope_type": "llama3", **{key: _scaling(config)[key] for key in kept}}
 
 
 def _scaling(config: ConfigValues) -> Mapping[str, Any]:
