@@ -46,7 +46,7 @@ def save_tokenizer(folder: Path) -> None:
     tokenizer = Tokenizer(
         models.BPE(
             vocab={token: index for index, token in enumerate(tokens)},
-            merges=[tuple(merge.split(" ")) for merge in merges],
+            merges=[(merge.split(" ")[0], merge.split(" ")[1]) for merge in merges],
         )
     )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -69,7 +69,7 @@ def save_model(folder: Path, architecture: str, *, seed: int = 0, **more: Any) -
     torch.manual_seed(seed)
     name, extra = ARCHITECTURES[architecture]
     config = getattr(transformers, name)(**{**SIZES, **extra, **more})
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    model = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for key, weight in model.named_parameters():
             if weight.ndim == 1 and "norm" in key:

@@ -16,6 +16,7 @@ import checkpoints
 import hf_models
 from eagle_edge_convert import convert_head, convert_target, model
 from eagle_edge_convert.proof import Proof
+from eagle_edge_convert.reference import run_reference
 
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
 from eagle_edge.engine import Engine
@@ -88,8 +89,8 @@ def test_an_importance_matrix_is_used_in_both_forms(llama: Path, tmp_path: Path)
     writer.close()
     (tmp_path / "old.dat").write_bytes(old)
     files = []
-    for name in (None, "new.gguf", "old.dat"):
-        imatrix = None if name is None else tmp_path / name
+    for file in (None, "new.gguf", "old.dat"):
+        imatrix = None if file is None else tmp_path / file
         out = tmp_path / "out.gguf"
         convert_target(llama, out, "q4_0", imatrix=imatrix, pre_tokenizer="gpt-2", check=False)
         files.append(
@@ -108,7 +109,7 @@ def test_a_model_that_computes_something_else_is_not_kept(
 ) -> None:
     """A conversion whose logits are not the source's fails the check and leaves no file."""
     other = hf_models.save_model(tmp_path / "other", "llama", seed=5)
-    run = model.run_reference
+    run = run_reference
     monkeypatch.setattr(model, "run_reference", lambda source, *rest, **more: run(other, *rest, **more))
     with pytest.raises(FileFormatError, match=r"computes something else: logits of .* relative error"):
         convert_target(llama, tmp_path / "out.gguf", "f16", pre_tokenizer="gpt-2")

@@ -158,6 +158,6 @@ def test_the_command_ends_in_one_line(
 
 def test_full_disk_is_said_before_the_work(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for the file and its intermediate is checked first."""
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))  # type: ignore[attr-defined]
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))
     with pytest.raises(OSError, match="GB are free, converting takes"):
         convert_target(model, model.parent / "out.gguf", "q8_0")

@@ -1,8 +1,8 @@
 """llama.cpp's own converter of Hugging Face models, fetched once and run in a process of its own.
 
 It ships in the source distribution of the pinned llama-cpp-python, so it writes what the installed engine reads.
-Nothing of it is part of this project: the archive comes through pip and its configured index, is checked against a known
-hash, and the few files needed are kept in the user's cache.
+Nothing of it is part of this project: the archive comes through pip and its configured index, is checked against a
+known hash, and the few files needed are kept in the user's cache.
 """
 
 from __future__ import annotations
