@@ -30,6 +30,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     saved["safeailab_eagle3"].write(folder / "bin")
     layout = saved["specforge_eagle31"]
     layout.save = "shards"
+    layout.config["architectures"] = ["LlamaForCausalLM"]  # so that it passes for a model too
     layout.write(folder / "shards")
     return folder
 
@@ -45,4 +46,4 @@ def test_a_broken_file_is_refused_in_one_line(kind: str, good: Path, tmp_path: P
     ends = [line for line in lines if line.startswith("end ")]
     assert len(ends) == len(cases)
     outcomes = Counter("right" if line == "end right" else "refused" for line in ends)
-    assert outcomes["refused"] > 0
+    assert min(outcomes["refused"], outcomes["right"]) > 0, outcomes

@@ -104,7 +104,7 @@ def open_file(path: Path) -> dict[str, Entry]:
             if not isinstance(state, dict) or not all(isinstance(value, _Rebuilt) for value in state.values()):
                 raise pickle.UnpicklingError("it is not a dictionary of tensors")
             return {str(name): _entry(path, archive, root, value) for name, value in state.items()}
-    except (zipfile.BadZipFile, StopIteration):
+    except (zipfile.BadZipFile, StopIteration, OSError):
         raise FileFormatError(f"{path}: not a zip-format torch file, or truncated; get it again") from None
     except Exception as error:  # a hostile pickle can provoke nearly any of them
         raise FileFormatError(f"{path}: refused: {' '.join(str(error).split())[:200]}") from None

@@ -120,6 +120,8 @@ def keeps_embedding(
                 f"target's, which is {target.n_embd} wide"
             )
         return False
+    if len(own.shape) != 2 or own.shape[1] != H or not own.is_float:
+        config.fail(f"embed_tokens.weight has shape {list(own.shape)} of {own.dtype}, its rows must be {H} wide")
     if target.n_embd != H or override is not None:
         return target.n_embd != H or bool(override)
     similarity = _similarity(own, target)
@@ -137,7 +139,7 @@ def keeps_embedding(
 def _similarity(own: Tensor, target: TargetFacts) -> float | None:
     """The mean cosine between rows of the head's embedding and the target's; None where those cannot be read."""
     n_rows = min(own.shape[0], target.n_vocab)
-    if target.embedding is None or len(own.shape) != 2 or own.shape[1] != target.n_embd or n_rows < 1:
+    if target.embedding is None or n_rows < 1:
         return None
     ids = np.unique(np.linspace(0, n_rows - 1, N_SAMPLED).astype(np.int64))
     try:
