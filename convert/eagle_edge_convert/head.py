@@ -82,83 +82,6 @@ def convert_head(
         PairError: the head does not fit the target.
         ValueError: an unknown ``quantize``.
     """
-<<<<<<< HEAD
-    facts = read_target(Path(target))
-    source = open_checkpoint(Path(checkpoint))
-    config, notes = describe_eagle3(source, facts, overrides or HeadOverrides())
-    tensors, dropped = _rename(source, config)
-    loaders = {name: _loader(source, name, tensor, config) for name, tensor in tensors.items()}
-    if config.rope_factors:
-        loaders["rope_freqs.weight"] = lambda: rope_factors(source, config)
-    _check_complete(source, config, loaders)
-    general = {
-        "general.name": f"EAGLE-3 head for {facts.name}",
-        "general.base_model.0.name": facts.name,
-        **(metadata or {}),
-    }
-    n_bytes = write_gguf(Path(output), config, loaders, facts.path, quantize, general, progress)
-    return ConvertedHead(Path(output), config, n_bytes, tuple(notes), tuple(dropped))
-
-
-def _rename(source: Checkpoint, config: HeadConfig) -> tuple[dict[str, Tensor], list[str]]:
-    """GGUF name to source tensor, and the names that are left out on purpose."""
-    unknown = sorted(set(source.tensors) - set(EAGLE3_NAMES))
-    if unknown:
-        raise FileFormatError(f"{source.folder}: tensors this layout does not know: {', '.join(unknown[:8])}")
-    out: dict[str, Tensor] = {}
-    dropped = []
-    for name, tensor in source.tensors.items():
-        renamed = EAGLE3_NAMES[name]
-        if renamed == "token_embd.weight" and config.n_embd == config.n_embd_target:
-            renamed = None  # a frozen copy of the target's, which the runtime borrows
-        if renamed == "d2t" and config.n_draft_vocab == config.n_vocab:
-            renamed = None  # a full vocabulary needs no map
-        if renamed is None:
-            dropped.append(name)
-        else:
-            out[renamed] = tensor
-    return out, dropped
-
-
-def _check_complete(source: Checkpoint, config: HeadConfig, loaders: dict[str, Callable[[], Array]]) -> None:
-    expected = set(config.tensors())
-    optional = {"output.weight", "token_embd.weight"}
-    missing, extra = expected - set(loaders), set(loaders) - expected - optional
-    if missing:
-        raise FileFormatError(f"{source.folder}: tensors are missing for {', '.join(sorted(missing))}")
-    if extra:
-        raise FileFormatError(f"{source.folder}: its configuration has no use for {', '.join(sorted(extra))}")
-
-
-def _loader(source: Checkpoint, name: str, tensor: Tensor, config: HeadConfig) -> Callable[[], Array]:
-    H = config.n_embd
-    shapes = {**config.tensors(), "output.weight": (H, config.n_draft_vocab), "token_embd.weight": (H, config.n_vocab)}
-    if name in shapes and tensor.shape != shapes[name][::-1]:
-        wanted = list(shapes[name][::-1])
-        raise FileFormatError(f"{source.folder}: {name} has shape {list(tensor.shape)}, the head needs {wanted}")
-
-    def load() -> Array:
-        values = tensor.read()
-        if name == "d2t":
-            return _absolute(source, values, config)
-        if not np.isfinite(values).all():
-            raise FileFormatError(f"{source.folder}: {name} holds NaN or infinite values; the head is broken")
-        if name.endswith(ROTATED):
-            rows = values.reshape(-1, config.head_dim, values.shape[-1])
-            return rows[:, rope_row_order(config.head_dim)].reshape(values.shape)
-        return values
-
-    return load
-
-
-def _absolute(source: Checkpoint, offsets: Array, config: HeadConfig) -> Array:
-    """[R] int64 target ids: trainers store ``target id - draft id``."""
-    ids: Array = offsets.astype(np.int64) + np.arange(len(offsets))
-    if ids.min() < 0 or ids.max() >= config.n_vocab:
-        raise FileFormatError(
-            f"{source.folder}: d2t reaches from {ids.min()} to {ids.max()}, the target has {config.n_vocab} tokens; "
-            "it should hold offsets (target id minus draft id)"
-=======
     if quantize not in QUANTIZATIONS:
         raise ValueError(f"quantize must be one of {', '.join(QUANTIZATIONS)}, got {quantize!r}")
     facts, source = read_target(Path(target)), open_checkpoint(Path(checkpoint))
@@ -172,7 +95,6 @@ def _absolute(source: Checkpoint, offsets: Array, config: HeadConfig) -> Array:
     with tokenizer_file(facts, pre_tokenizer) as tokenizer:
         n_bytes = write_head(
             path, head.config, tensors, tokenizer, QUANTIZATIONS[quantize].file_type, general, progress
->>>>>>> convert
         )
     return ConvertedHead(path, head.config, n_bytes, tuple(notes), tuple(head.dropped))
 

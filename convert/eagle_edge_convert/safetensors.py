@@ -82,11 +82,6 @@ def _entry(path: Path, name: str, value: Any, base: int, size: int) -> Entry:
         fail(f"has shape {shape} but {end - start} bytes: the header is corrupt")
     if base + end > size:
         fail("ends beyond the file, which is truncated; get it again")
-<<<<<<< HEAD
-    return Entry(
-        shape, dtype, lambda: np.memmap(path, bits, "r", base + start, shape) if end > start else np.zeros(shape, bits)
-    )
-=======
     where = tuple(shape)
     return Entry(where, dtype, lambda: mapped(path, bits, base + start, where))
 
@@ -100,4 +95,3 @@ def mapped(path: Path, bits: Any, offset: int, shape: tuple[int, ...]) -> npt.ND
     if math.prod(shape) == 0:
         return np.zeros(shape, bits)
     return np.memmap(path, bits, "r", offset, shape)
->>>>>>> convert

@@ -128,30 +128,3 @@ def _copy_tokenizer(writer: gguf.GGUFWriter, source: Path) -> None:
         if key.startswith("tokenizer."):
             sub_type = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
             writer.add_key_value(key, field.contents(), field.types[0], sub_type=sub_type)
-<<<<<<< HEAD
-
-
-def _add_tensors(
-    writer: gguf.GGUFWriter,
-    loaders: Mapping[str, Callable[[], Array]],
-    kind: gguf.GGMLQuantizationType,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    block, _ = gguf.GGML_QUANT_SIZES[kind]
-    encoded: dict[str, tuple[Array, Kind | None]] = {}
-    for name, load in loaders.items():
-        data = np.ascontiguousarray(load())
-        if data.ndim == 2 and data.shape[-1] % block == 0:
-            encoded[name] = (gguf.quants.quantize(data.astype(np.float32, copy=False), kind), kind)
-        else:
-            encoded[name] = (data if data.dtype == np.int64 else data.astype(np.float32), None)
-    for name, (data, raw) in encoded.items():
-        writer.add_tensor(name, data, raw_dtype=raw)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    total = sum(data.nbytes for data, _ in encoded.values())
-    writer.write_tensors_to_file()
-    if progress is not None:
-        progress(total, total)
-=======
->>>>>>> convert
