@@ -139,7 +139,8 @@ def _serve(settings: dict[str, Any]) -> None:
     extra = {} if settings["n_threads"] is None else {"n_threads": settings["n_threads"]}
     kernels: KernelMode = "auto" if settings["kernels"] == "native" else "llama.cpp"
     target = Target(
-        settings["path"], TargetParams(n_ctx=2048, n_batch=512, max_nodes=_PREFILL, kernels=kernels, **extra)
+        settings["path"],
+        TargetParams(n_ctx=2048, n_batch=512, max_nodes=_PREFILL, make_room=False, kernels=kernels, **extra),
     )
     random = np.random.default_rng(0)
     ids = random.integers(0, target.n_vocab, settings["n_past"], dtype=np.int32)
