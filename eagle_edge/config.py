@@ -26,10 +26,13 @@ class TargetParams:
         n_ctx: positions of text; 0 takes the model's own context.
         n_batch: most tokens of one prefill call, 1..4096.
         n_threads: CPU threads.
+        make_room: use fewer threads while other programs keep processors busy.
         n_gpu_layers: layers on the GPU; 0 none, -1 all.
         type_k, type_v: types of the K and V caches, a key of ``KV_TYPES``.
         flash_attn: "auto", "on" or "off".
         max_nodes: most nodes of one tree, root included, 1..254.
+        streams: give each of ``max_nodes`` independent sequences ``n_ctx`` positions of its own, for training data; no
+            trees then.
         repack: let llama.cpp re-lay weights for its faster kernels.
         kernels: whose CPU kernels serve the weights: "auto" takes ours where they can run, "native" insists,
             "llama.cpp" forbids them. Ours have to be chosen before the process loads its first model.
@@ -42,11 +45,13 @@ class TargetParams:
     n_ctx: int = 4096
     n_batch: int = 512
     n_threads: int = field(default_factory=physical_cores)
+    make_room: bool = True
     n_gpu_layers: int = 0
     type_k: str = "f16"
     type_v: str = "f16"
     flash_attn: Literal["auto", "on", "off"] = "auto"
     max_nodes: int = 64
+    streams: bool = False
     repack: bool = True
     kernels: Literal["auto", "native", "llama.cpp"] = "auto"
     pair_single_row: bool = False

@@ -95,7 +95,7 @@ class Target:
         self.cache_bytes = int(info.cache_bytes)
         self.boundaries: tuple[int, ...] = ()
         self.n_evals = 0
-        self._governor = Governor(params.n_threads)
+        self._governor = Governor(params.n_threads) if params.make_room else None
         self._n_threads = params.n_threads
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Target:
         return Evaluation(self, self.n_evals)
 
     def _spare_busy_cores(self) -> None:
-        n_threads = self._governor.choose()
+        n_threads = self.params.n_threads if self._governor is None else self._governor.choose()
         if n_threads != self._n_threads:
             self._n_threads = n_threads
             call(lib.ee_target_set_threads, self.handle.pointer, n_threads)
@@ -194,7 +194,13 @@ class Target:
     # -- vocabulary ----------------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """The ids of ``text``; ``parse_special`` reads control tokens out of it, ``add_special`` adds BOS if the model does."""
+        """The ids of ``text``.
+
+        Args:
+            text: any text.
+            add_special: add BOS and EOS as the model asks.
+            parse_special: read control tokens out of the text.
+        """
         data = text.encode()
         n_out = ffi.new("int32_t *")
         out, pointer = out_array((len(data) + 8,), np.int32)
@@ -231,7 +237,6 @@ class Target:
 
     def close(self) -> None:
         """Free the model and its context; closing again does nothing."""
-        self._governor.close()
         self.handle.close()
 
     def __enter__(self) -> Target:
@@ -253,5 +258,6 @@ def _native_params(params: TargetParams) -> object:
     native.type_v = KV_TYPES[params.type_v]
     native.flash_attn = _FLASH[params.flash_attn]
     native.repack = params.repack
+    native.separate_streams = params.streams
     native.pair_single_row = params.pair_single_row
     return native

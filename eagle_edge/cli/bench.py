@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,51 +13,71 @@ from rich.progress import track
 from rich.table import Table
 
 from ..bench import Row
+from ..neighbours import busy_neighbours
 from ..questions import load_questions
+from ..rows import DEFAULT_ROWS, measure_rows
 from . import options as o
 from .session import open_session, stderr
-from .verify import Folder, Limit, Sets
+from .verify import Limit, Sets
 
 
+@o.command
 def bench(
-    folder: Folder,
+    folder: Annotated[Path | None, typer.Argument(help="A folder of question sets (*.jsonl).")] = None,
     sets: Sets = "",
     limit: Limit = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.")] = 128,
-    target: o.Target = None,
-    head: o.Head = None,
-    chain: o.Chain = None,
-    tree: o.TreeOption = None,
-    temperature: o.Temperature = 0.0,
-    top_k: o.TopK = 0,
-    top_p: o.TopP = 1.0,
-    min_p: o.MinP = 0.0,
-    seed: o.Seed = None,
-    n_ctx: o.NCtx = 4096,
-    n_gpu_layers: o.NGpuLayers = 0,
-    threads: o.Threads = None,
-    kernels: o.Kernels = "auto",
-    exact: o.Exact = "auto",
+    neighbours: Annotated[int, typer.Option("--neighbours", help="Busy processes beside the measurement.", min=0)] = 0,
+    rows: Annotated[bool, typer.Option("--rows", help="Time evaluations of n rows with both CPU kernels.")] = False,
+    *,
+    pair: o.PairOptions,
+    loading: o.TargetOptions,
+    drafting: o.DraftOptions,
+    sampling: o.SamplingOptions,
     as_json: o.Json = False,
 ) -> None:
     """Time both ways of every question in turn; ratios are medians of pairs, with the 10th and 90th percentile."""
+    if rows:
+        _bench_rows(pair, loading, as_json)
+        return
+    if folder is None:
+        raise typer.BadParameter("name a folder of question sets, or ask for --rows")
     questions = load_questions(folder, [name for name in sets.split(",") if name], limit)
-    params = o.sampling_params(temperature, top_k, top_p, min_p, 0 if seed is None else seed, max_tokens)
-    draft = o.draft_params(chain, tree)
-    rows: dict[str, Row] = {}
-    with open_session(
-        o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
-    ) as session:
+    params = replace(sampling, seed=sampling.seed or 0).params(max_tokens)
+    table: dict[str, Row] = {}
+    with open_session(pair, loading, drafting) as session:
         if session.engine.draft is None:
             raise ValueError("there is nothing to compare without a head; name one with --head")
-        for question in track(questions, description="timing", console=stderr):
-            ids = session.encode([{"role": "user", "content": question.text}])
-            rows.setdefault(question.set, Row(question.set)).run(session.engine, ids, params, draft)
-    reports = [row.as_dict() for row in rows.values()]
+        with busy_neighbours(neighbours):
+            for question in track(questions, description="timing", console=stderr):
+                ids = session.encode([{"role": "user", "content": question.text}])
+                table.setdefault(question.set, Row(question.set)).run(session.engine, ids, params)
+    reports = [row.as_dict() for row in table.values()]
     if as_json:
         print(json.dumps(reports))
     else:
         Console().print(_table(reports))
+
+
+def _bench_rows(pair: o.PairOptions, loading: o.TargetOptions, as_json: bool) -> None:
+    with stderr.status("timing rows") as status:
+        rows = measure_rows(
+            pair.files()[0],
+            n_threads=loading.threads,
+            progress=lambda n: status.update(f"timing {n} rows of {DEFAULT_ROWS[-1]}"),
+        )
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = Table(title=f"ms for n rows, {rows[0]['type']}, medians")
+    ms = {(row["kernels"], row["n"]): row["ms"] for row in rows}
+    for column in ("n", "llama.cpp", "native", "ratio"):
+        table.add_column(column, justify="right")
+    for n in DEFAULT_ROWS:
+        theirs, ours = ms[("llama.cpp", n)], ms.get(("native", n))
+        ratio = "" if ours is None else f"{theirs / ours:.2f}"
+        table.add_row(str(n), f"{theirs:.1f}", "-" if ours is None else f"{ours:.1f}", ratio)
+    Console().print(table)
 
 
 def _table(reports: list[dict[str, object]]) -> Table:

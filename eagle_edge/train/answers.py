@@ -1,7 +1,7 @@
 """The target's answers with everything a head is trained on, in rounds: some prompts, their answers, one shard.
 
-What a round holds follows from the seed and its number alone, and its files appear when they are whole. So a run that is
-killed repeats at most one round, and then goes on as if nothing had been.
+What a round holds follows from the seed and its number alone, and its files appear when they are whole. So a run that
+is killed repeats at most one round, and then goes on as if nothing had been.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from ..errors import EagleEdgeError
 from ..target import Target
 from ..template import ChatTemplate
 from .params import DataParams
-from .prompts import own_prompts, read_prompts, user_header
+from .prompts import own_prompts, prompt_key, read_prompts, user_header
 from .shards import Corpus, write_shard
 from .streams import Job, run_jobs
 
 __all__ = ["Recorder", "finished_shards", "stream_context"]
 
-ROUND_PROMPTS = 512
 # Longer prompts than this much beyond ``max_prompt_tokens`` are left out.
 TEMPLATE_TOKENS = 96
 
@@ -71,21 +70,27 @@ class Recorder:
             on_tokens: called with the tokens held so far after each answer.
 
         Raises:
-            EagleEdgeError: the prompt files are used up and the target is not to write its own.
+            EagleEdgeError: the prompt files are used up and the target is not to write its own, or a whole round of
+                prompts got no answer.
         """
         shards = finished_shards(self.shard_folder)
         number, n_tokens = len(shards), Corpus(shards).n_answer_tokens()
         seen: set[str] = set()
         for earlier in range(number):
-            seen.update(" ".join(prompt.lower().split()) for prompt in self._load(earlier) or [])
+            seen.update(prompt_key(prompt) for prompt in self._load(earlier) or [])
         while n_tokens < self.data.answer_tokens:
             prompts = self._load(number) or self._write(number, seen)
-            passages = []
+            seen.update(map(prompt_key, prompts))
+            before, passages = n_tokens, []
             self.target.set_taps(self.taps)
             for job in run_jobs(self.target, self._jobs(number, prompts), self.data.n_likely):
                 n_tokens += len(job.ids) - 1 - job.n_prompt
                 passages.append((job.number, job.passage(self.data.n_likely)))
                 on_tokens(n_tokens)
+            if n_tokens == before:
+                raise EagleEdgeError(
+                    f"of {len(prompts)} prompts none got an answer: too long, or the target says nothing"
+                )
             passages.sort(key=lambda entry: entry[0])
             write_shard(self.shard_folder / f"{number:05d}", [passage for _, passage in passages])
             number += 1
@@ -99,17 +104,20 @@ class Recorder:
 
     def _write(self, number: int, seen: set[str]) -> list[str]:
         """The prompts of a round: its share of the given ones, and the target's own."""
-        n_given = ROUND_PROMPTS - round(self.data.own_share * ROUND_PROMPTS)
+        size = self.data.prompts_per_round
+        n_given = size - round(self.data.own_share * size)
         prompts = self.given[number * n_given : (number + 1) * n_given]
         if self.data.own_share > 0:
             self.target.set_taps(())
-            wanted = ROUND_PROMPTS - len(prompts)
+            wanted = size - len(prompts)
             seed = (self.seed, 1, number)
             prompts = prompts + own_prompts(
                 self.target, self.header, wanted, seed, self.data.max_prompt_tokens, self.data.openers, seen
             )
         if not prompts:
-            raise EagleEdgeError("the prompt files are used up before there are enough answers; give more, or raise own_share")
+            raise EagleEdgeError(
+                "the prompt files are used up before there are enough answers; give more, or raise own_share"
+            )
         self.prompt_folder.mkdir(parents=True, exist_ok=True)
         path = self.prompt_folder / f"{number:05d}.jsonl"
         partial = path.with_name(path.name + ".partial")

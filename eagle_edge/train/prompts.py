@@ -13,22 +13,24 @@ from ..errors import FileFormatError, PairError
 from ..target import Target
 from .streams import Job, run_jobs
 
-__all__ = ["OPENERS", "own_prompts", "read_prompts", "user_header"]
+__all__ = ["OPENERS", "own_prompts", "prompt_key", "read_prompts", "user_header"]
 
 # How requests begin. Sampling after one of these spreads what a small model writes over more kinds of requests.
-OPENERS = """
+_OPENERS = """
 Write a|Write a short|Write a story about|Write a poem about|Write an email|Write a letter to|Write a function that
 Write a Python function|Create a|Create a list of|Design a|Develop a|Describe|Describe the|Explain|Explain how
-Explain why|Explain the difference between|What is|What are|What are the|What does|What would|What if|How|How do I|How can
-How does|How many|Why|Why is|When did|Where|Who was|Which|Can you|Can you help me|Could you|Please|I need|I want to|I am
-I have a|My|Give me|Give an example of|Generate|List|Name|Tell me|Compare|Analyze|Discuss|Identify|Classify the following
-Rewrite the following sentence|Edit the following|Correct the grammar|Convert|Translate|Summarize the following
-Summarize the following article:|Read the following passage and answer the question.|Given the following|Given a|Imagine
-Imagine you are|Suppose|Act as|You are|If|In|Is|Are there|Do|Should|Find the|Calculate|Solve|Evaluate|Determine
-Prove that|A|A train|The|The following|There are|Consider|Complete the following|Implement|def |Here is a Python function:
-Fix the bug in|Answer the following question:|Extract|Provide|Suggest|Recommend|Brainstorm|Outline|Plan|Compose|Hi|Hello
-Help me|Make|Take|Sort|Use|To|For|After|While|One|Two|On|At|Have you|Tom|Maria|John has|Sarah|Every|Most|Many|Recently
-""".strip().replace("\n", "|").split("|")
+Explain why|Explain the difference between|What is|What are|What are the|What does|What would|What if|How|How do I
+How can|How does|How many|Why|Why is|When did|Where|Who was|Which|Can you|Can you help me|Could you|Please|I need
+I want to|I am|I have a|My|Give me|Give an example of|Generate|List|Name|Tell me|Compare|Analyze|Discuss|Identify
+Classify the following|Rewrite the following sentence|Edit the following|Correct the grammar|Convert|Translate
+Summarize the following|Summarize the following article:|Read the following passage and answer the question.
+Given the following|Given a|Imagine|Imagine you are|Suppose|Act as|You are|If|In|Is|Are there|Do|Should|Find the
+Calculate|Solve|Evaluate|Determine|Prove that|A|A train|The|The following|There are|Consider|Complete the following
+Implement|def |Here is a Python function:|Fix the bug in|Answer the following question:|Extract|Provide|Suggest
+Recommend|Brainstorm|Outline|Plan|Compose|Hi|Hello|Help me|Make|Take|Sort|Use|To|For|After|While|One|Two|On|At
+Have you|Tom|Maria|John has|Sarah|Every|Most|Many|Recently
+"""
+OPENERS = _OPENERS.strip().replace("\n", "|").split("|")
 
 MIN_OWN_TOKENS = 4
 
@@ -51,7 +53,9 @@ def read_prompts(path: Path) -> list[str]:
             continue
         prompt = line.strip() if path.suffix == ".txt" else _prompt_of(line)
         if prompt is None:
-            raise FileFormatError(f"{path}, line {number}: not JSON with prompt, messages or conversations; fix or remove it")
+            raise FileFormatError(
+                f"{path}, line {number}: not JSON with prompt, messages or conversations; fix or remove it"
+            )
         if prompt:
             prompts.append(prompt)
     if not prompts:
@@ -91,7 +95,9 @@ def user_header(render: Any) -> str:
     mark = "\u241f\u241f"
     text = str(render(mark))
     if mark not in text:
-        raise PairError("the target's chat template does not show the user's message, so it cannot write prompts itself")
+        raise PairError(
+            "the target's chat template does not show the user's message, so it cannot write prompts itself"
+        )
     return text.split(mark)[0]
 
 
@@ -107,7 +113,7 @@ def own_prompts(
         seed: of the samples.
         max_tokens: longer ones are thrown away.
         openers: begin three of four with one of ``OPENERS``.
-        seen: what is already there, as ``_key`` says it; extended.
+        seen: what is already there, as ``prompt_key`` says it; extended.
 
     Raises:
         PairError: the target writes hardly anything that can be used.
@@ -117,14 +123,16 @@ def own_prompts(
     number = 0
     while len(out) < wanted:
         if number > 20 * wanted + 1000:
-            raise PairError(f"{target.path}: of {number} prompts it wrote, {len(out)} can be used; give a file of prompts")
+            raise PairError(
+                f"{target.path}: of {number} prompts it wrote, {len(out)} can be used; give a file of prompts"
+            )
         n_jobs = max(8, math.ceil(1.2 * (wanted - len(out))))
         jobs = (_own_job(target, start, (*seed, i), max_tokens, openers) for i in range(number, number + n_jobs))
         number += n_jobs
         for job in sorted(run_jobs(target, jobs), key=lambda job: job.number):
             prompt = _own_prompt(target, job, len(start))
-            if prompt and _key(prompt) not in seen and len(out) < wanted:
-                seen.add(_key(prompt))
+            if prompt and prompt_key(prompt) not in seen and len(out) < wanted:
+                seen.add(prompt_key(prompt))
                 out.append(prompt)
     return out
 
@@ -145,6 +153,6 @@ def _own_prompt(target: Target, job: Job, n_header: int) -> str:
     return "" if "\ufffd" in prompt else prompt
 
 
-def _key(prompt: str) -> str:
+def prompt_key(prompt: str) -> str:
     """What makes two prompts the same: their words, whatever the case and spacing."""
     return " ".join(prompt.lower().split())

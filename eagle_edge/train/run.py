@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-
 from eagle_edge_convert import convert_head
 
 from ..config import TargetParams
@@ -37,6 +36,10 @@ from .vocabulary import Vocabulary, choose
 
 __all__ = ["Progress", "train"]
 
+# The most that the caches of all streams may take; large targets get fewer streams.
+STREAM_CACHE_BYTES = 2 << 30
+
+
 class Progress(Protocol):
     """Hears how far a run is."""
 
@@ -55,11 +58,11 @@ def train(params: TrainParams, progress: Progress) -> Path:
         PairError: no head can be trained for this target.
         EagleEdgeError: the folder holds another run, the disk is too small, or there is too little data.
     """
+    weights = read_target_weights(Path(params.target))
     folder = Path(params.output)
     folder.mkdir(parents=True, exist_ok=True)
-    _claim(params, folder)
+    params = _claim(params, folder)
     torch.set_num_threads(params.loop.n_threads or os.cpu_count() or 1)
-    weights = read_target_weights(Path(params.target))
     taps = params.head.taps or (2, weights.n_layer // 2, weights.n_layer - 3)
     _record(params, taps, weights, folder, progress)
     corpus = Corpus(finished_shards(folder / "shards"))
@@ -103,24 +106,30 @@ def head_config(params: TrainParams, taps: tuple[int, ...], target: TargetWeight
     )
 
 
-def _claim(params: TrainParams, folder: Path) -> None:
-    """Mark the folder as this run's; refuse one that holds a run with other data or another head."""
+def _claim(params: TrainParams, folder: Path) -> TrainParams:
+    """Mark the folder as this run's and give its settings; refuse a run with other data or another head.
+
+    More answers and another schedule continue a run. Its rounds keep their size, which their contents follow from.
+    """
     path = folder / "params.json"
     if path.exists():
         before = TrainParams.load(path)
-        ours, theirs = (dataclasses.replace(p, loop=params.loop, output="", data=_endless(p)) for p in (params, before))
-        if ours != theirs:
-            names = [f.name for f in dataclasses.fields(ours) if getattr(ours, f.name) != getattr(theirs, f.name)]
-            raise EagleEdgeError(f"{folder}: holds a run with another {', '.join(names)}; name another folder or delete it")
+        data = dataclasses.replace(params.data, prompts_per_round=before.data.prompts_per_round)
+        params = dataclasses.replace(params, data=data)
+        data = dataclasses.replace(before.data, answer_tokens=data.answer_tokens)
+        expected = dataclasses.replace(before, output=params.output, loop=params.loop, data=data)
+        names = [f.name for f in dataclasses.fields(params) if getattr(params, f.name) != getattr(expected, f.name)]
+        if names:
+            raise EagleEdgeError(
+                f"{folder}: holds a run with another {', '.join(names)}; name another folder or delete it"
+            )
     params.save(path)
+    return params
 
 
-def _endless(params: TrainParams) -> object:
-    """Data settings without the amount, which a later run may raise."""
-    return dataclasses.replace(params.data, answer_tokens=1)
-
-
-def _record(params: TrainParams, taps: tuple[int, ...], weights: TargetWeights, folder: Path, progress: Progress) -> None:
+def _record(
+    params: TrainParams, taps: tuple[int, ...], weights: TargetWeights, folder: Path, progress: Progress
+) -> None:
     """Have the target answer until there is enough."""
     data = params.data
     shards = folder / "shards"
@@ -133,7 +142,8 @@ def _record(params: TrainParams, taps: tuple[int, ...], weights: TargetWeights, 
     if needed > 0.95 * free:
         raise EagleEdgeError(f"{folder}: the features need about {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
     progress.stage("answers", have / data.answer_tokens, f"{needed / 1e9:.1f} GB of features to write")
-    settings = TargetParams(n_ctx=stream_context(data), n_batch=512, max_nodes=data.n_streams, streams=True)
+    n_streams = min(data.n_streams, max(1, STREAM_CACHE_BYTES // (stream_context(data) * _cache_bytes(weights))))
+    settings = TargetParams(n_ctx=stream_context(data), n_batch=512, max_nodes=n_streams, streams=True)
     with Target(params.target, settings) as target:
         recorder = Recorder(target, ChatTemplate.of(target), taps, data, params.seed, folder)
 
@@ -141,6 +151,11 @@ def _record(params: TrainParams, taps: tuple[int, ...], weights: TargetWeights, 
             progress.stage("answers", min(1.0, n / data.answer_tokens), f"{n} of {data.answer_tokens} answer tokens")
 
         recorder.run(on_tokens)
+
+
+def _cache_bytes(weights: TargetWeights) -> int:
+    """Bytes of one position in a stream's cache: float16 keys and values of all layers."""
+    return weights.n_layer * weights.n_head_kv * weights.head_dim * 2 * 2
 
 
 def _vocabulary(params: TrainParams, corpus: Corpus, target: TargetWeights, folder: Path) -> Vocabulary:

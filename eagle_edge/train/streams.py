@@ -58,7 +58,11 @@ class Job:
         rows = slice(self.n_prompt - 1, n)
         likely_ids[rows], likely_logprobs[rows] = np.stack(self.likely_ids), np.stack(self.likely_logprobs)
         return Passage(
-            np.array(self.ids[:n], np.int32), np.arange(n) >= self.n_prompt, np.concatenate(self.taps), likely_ids, likely_logprobs
+            np.array(self.ids[:n], np.int32),
+            np.arange(n) >= self.n_prompt,
+            np.concatenate(self.taps),
+            likely_ids,
+            likely_logprobs,
         )
 
 

@@ -28,8 +28,8 @@ class TargetWeights:
         embedding: [V, E] bfloat16.
         output: [V, E] bfloat16; the embedding again where the target ties them.
         output_norm: [E] float32.
-        last_mlp: gate [I, E], up [I, E], down [E, I] and norm [E] of the last layer's MLP, float32; None where it is not
-            of that shape.
+        last_mlp: gate [I, E], up [I, E], down [E, I] and norm [E] of the last layer's MLP, float32; None where it
+            is not of that shape.
     """
 
     n_embd: int
