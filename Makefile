@@ -49,5 +49,15 @@ $(VENV)/.dev: $(STAMP)
 	@$(PIP) install --quiet --no-build-isolation --editable ".[dev,convert,train]"
 	@touch $@
 
+# The native tests under the address and undefined-behaviour sanitizers, in a copy of its own.
+ASAN  := build/asan
+SITE   = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_paths()['purelib'])")
+native-asan: $(VENV)/.dev
+	@$(PIP) install --quiet --no-build-isolation --no-deps --upgrade --target $(ASAN) \
+	  --config-settings=cmake.define.EAGLE_EDGE_SANITIZE=ON --config-settings=build-dir=$(ASAN)/build .
+	@LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
+	  PYTHONPATH=$(ASAN):$(SITE) $(BIN)/python -S -P -m pytest -q -m native \
+	  tests/test_target.py tests/test_draft.py tests/test_engine.py tests/test_kernels.py
+
 clean:
 	rm -rf build $(VENV)

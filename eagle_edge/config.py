@@ -30,6 +30,7 @@ class TargetParams:
         type_k, type_v: types of the K and V caches, a key of ``KV_TYPES``.
         flash_attn: "auto", "on" or "off".
         max_nodes: most nodes of one tree, root included, 1..254.
+        streams: give each of ``max_nodes`` independent sequences a cache of its own, for training data; no trees then.
         repack: let llama.cpp re-lay weights for its faster kernels.
         kernels: whose CPU kernels serve the weights: "auto" takes ours where they can run, "native" insists,
             "llama.cpp" forbids them. Ours have to be chosen before the process loads its first model.
@@ -47,6 +48,7 @@ class TargetParams:
     type_v: str = "f16"
     flash_attn: Literal["auto", "on", "off"] = "auto"
     max_nodes: int = 64
+    streams: bool = False
     repack: bool = True
     kernels: Literal["auto", "native", "llama.cpp"] = "auto"
     pair_single_row: bool = False

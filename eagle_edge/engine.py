@@ -9,13 +9,14 @@ import functools
 import os
 import time
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from .config import DraftParams, SamplingParams, TargetParams
 from .draft import Draft
-from .errors import ContextFullError, PairError
+from .errors import ContextFullError, NativeError, PairError
 from .exactness import Exactness, Mode, open_exact
 from .filters import Candidates
 from .gguf_header import read_header
@@ -191,7 +192,8 @@ class Engine:
                 self._ids = ids[: end + 1]
                 if self._drafting is not None:
                     taps = evaluation.taps(range(end - start))
-                    self._drafting.extend(ids[start + 1 : end + 1], taps, last=end == len(ids) - 1)
+                    with self._plain_if_the_head_fails():
+                        self._drafting.extend(ids[start + 1 : end + 1], taps, last=end == len(ids) - 1)
 
     def _reusable(self, ids: list[int]) -> int:
         """Committed tokens that ``ids`` starts with, less one: a head's cache at t depends on token t + 1.
@@ -212,13 +214,15 @@ class Engine:
         self, params: DraftParams, sampler: Sampler, limit: int
     ) -> tuple[Tree, Mapping[int, Candidates] | None]:
         """The tree to verify under the last token, its root alone when nothing is drafted, and how it was sampled."""
-        root, draft = self._ids[-1], self._drafting
-        if draft is None or draft.n_pairs == 0:
-            return chain(root, np.empty(0, np.int32)), None
-        draft.set_threads(self.target.n_threads)
-        if sampler.params.rule == "rejection" and sampler.params.temperature > 0:
-            return sample_chain(draft, root, min(params.total, limit) - 1, sampler, len(self._ids))
-        return draft.propose(root, params, room=limit - 1), None
+        draft = self._drafting
+        if draft is not None and draft.n_pairs > 0:
+            with self._plain_if_the_head_fails():
+                draft.set_threads(self.target.n_threads)
+                if sampler.params.rule == "rejection" and sampler.params.temperature > 0:
+                    n = min(params.total, limit) - 1
+                    return sample_chain(draft, self._ids[-1], n, sampler, len(self._ids))
+                return draft.propose(self._ids[-1], params, room=limit - 1), None
+        return chain(self._ids[-1], np.empty(0, np.int32)), None
 
     def _commit(self, evaluation: Evaluation, verified: Verified, tokens: tuple[int, ...]) -> None:
         """Keep the root and the accepted nodes before the last of ``tokens``, in both caches."""
@@ -227,7 +231,7 @@ class Engine:
             self.target.commit(path)
             self._ids += tokens
         if self._drafting is not None:
-            with self.stats.timed("draft"):
+            with self.stats.timed("draft"), self._plain_if_the_head_fails():
                 self._drafting.extend(tokens, evaluation.taps(path))
 
     def _step(self, verified: Verified, stream: TextStream, limit: int) -> Step:
@@ -265,6 +269,15 @@ class Engine:
             self.target.rewind(n_past)
         if self.draft is not None and self.draft.n_pairs > n_past:
             self.draft.rewind(n_past)
+
+    @contextmanager
+    def _plain_if_the_head_fails(self) -> Generator[None, None, None]:
+        """A head whose numbers are broken costs the speed, never the text: go on plainly and say so in the stats."""
+        try:
+            yield
+        except NativeError as error:
+            self._drafting = None
+            self.stats.head_error = str(error)
 
     # -- details -------------------------------------------------------------------------------------------------------
 

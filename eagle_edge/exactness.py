@@ -6,15 +6,22 @@ tokens. It is a property of the weights' types and of the kernels that serve the
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
+import platform
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import platformdirs
 
 from .config import TargetParams
 from .errors import NativeError
+from .kernels import kernel_path
 from .target import Evaluation, Target
 from .tree import Tree, chain
 
@@ -98,7 +105,7 @@ def open_exact(
     target = Target(path, params)
     if not target.can_branch:
         return target, Exactness(True, 0.0, 0, 0)
-    found = check(target)
+    found = _remembered(target)
     if found.rows_equal:
         return target, found
     bound = float("inf") if mode == "strict" else _LITTLE * _round_ms(target)
@@ -115,6 +122,24 @@ def open_exact(
             f"{os.fspath(path)}: no choice of kernels gives rows that do not depend on the tree; use --exact auto"
         )
     return target, found
+
+
+def _remembered(target: Target) -> Exactness:
+    """The outcome of ``check`` for this file, these kernels and this machine: measured once, then read from a file."""
+    stat = os.stat(target.path)
+    facts = (os.path.realpath(target.path), stat.st_size, stat.st_mtime_ns, kernel_path(), repr(target.params))
+    digest = hashlib.sha256(repr((*facts, platform.machine(), platform.node())).encode()).hexdigest()[:24]
+    note = Path(platformdirs.user_cache_dir("eagle-edge", appauthor=False)) / f"exactness-{digest}.json"
+    try:
+        return Exactness(**json.loads(note.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        found = check(target)
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs a second at the next start
+        note.parent.mkdir(parents=True, exist_ok=True)
+        partial = note.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(json.dumps(asdict(found)), encoding="utf-8")
+        partial.replace(note)
+    return found
 
 
 def _round_ms(target: Target) -> float:

@@ -57,7 +57,7 @@ class GgufHeader:
 
     def fail(self, message: str) -> NoReturn:
         """Raise a FileFormatError that begins with the file's path."""
-        raise FileFormatError(f"{self.path}: {message}")
+        raise FileFormatError(f"{self.path}: {printable(message)}")
 
     @property
     def architecture(self) -> str:
@@ -106,6 +106,11 @@ class GgufHeader:
         return value
 
 
+def printable(text: str) -> str:
+    """``text`` on one line: names in a broken file may hold anything."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 # GGUF value types: struct code of each scalar; 8 is a string, 9 an array.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY, _BOOL = 8, 9, 7
@@ -120,7 +125,7 @@ class _Cursor:
         self.path, self.data, self.at, self.size = path, data, 0, len(data)
 
     def fail(self, message: str) -> NoReturn:
-        raise FileFormatError(f"{self.path}: {message}")
+        raise FileFormatError(f"{self.path}: {printable(message)}")
 
     def need(self, n: int, what: str) -> int:
         """The place where ``n`` bytes of ``what`` start; moves past them."""

@@ -18,6 +18,7 @@ __all__ = ["HeadConfig", "RopeScaling", "rope_row_order"]
 AFTER_FINAL_NORM = -1
 MAX_TAPS = 16
 MAX_LAYERS = 64
+MAX_VOCAB = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,8 @@ class HeadConfig:
             out.append(f"n_head {self.n_head} is not a multiple of n_head_kv {self.n_head_kv}")
         if self.head_dim % 2:
             out.append(f"head_dim {self.head_dim} is odd")
+        if self.n_vocab > MAX_VOCAB:
+            out.append(f"n_vocab is {self.n_vocab}, at most {MAX_VOCAB} are supported")
         if self.n_draft_vocab > self.n_vocab:
             out.append(f"n_draft_vocab {self.n_draft_vocab} is larger than n_vocab {self.n_vocab}")
         if not self.rms_eps > 0 or not self.rope_theta > 0:

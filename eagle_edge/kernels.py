@@ -6,6 +6,7 @@ after it; it knows nothing of the models themselves.
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 from .native import call, ffi, lib
@@ -20,12 +21,13 @@ KERNEL_MODES: dict[str, int] = {
 }
 
 
-def choose_kernels(mode: KernelMode = "auto", path: str = "") -> str:
+def choose_kernels(mode: KernelMode = "auto", path: str | None = None) -> str:
     """Choose the kernels of models loaded from now on, and return the path they run on ("" is llama.cpp's).
 
     Args:
         mode: "auto" takes native kernels where they can run, "native" insists on them.
-        path: one instruction set, for comparison: avx512vnni, avxvnni, avx2, neon_i8mm or neon_dot; "" takes the best.
+        path: one instruction set, for comparison: avx512vnni, avxvnni, avx2, neon_i8mm or neon_dot; "" takes
+            the best, None what the environment variable EAGLE_EDGE_KERNEL_PATH says.
 
     Raises:
         ValueError: no such mode.
@@ -33,6 +35,8 @@ def choose_kernels(mode: KernelMode = "auto", path: str = "") -> str:
     """
     if mode not in KERNEL_MODES:
         raise ValueError(f"kernels must be one of {', '.join(KERNEL_MODES)}, got {mode!r}")
+    if path is None:
+        path = os.environ.get("EAGLE_EDGE_KERNEL_PATH", "")
     call(lib.ee_kernels_install, KERNEL_MODES[mode], path.encode() or ffi.NULL)
     return kernel_path()
 

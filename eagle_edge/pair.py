@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .errors import FileFormatError, PairError
-from .gguf_header import GgufHeader, TensorInfo
+from .gguf_header import GgufHeader, TensorInfo, printable
 from .head_format import HeadConfig
 
 __all__ = ["check_pair", "check_tensors", "pair_differences", "read_draft_vocab"]
@@ -24,7 +24,7 @@ def check_pair(head: GgufHeader, target: GgufHeader) -> None:
         PairError: the two do not fit; the message is the first difference.
     """
     for difference in pair_differences(head, target):
-        raise PairError(difference)
+        raise PairError(printable(difference))
 
 
 def pair_differences(head: GgufHeader, target: GgufHeader) -> list[str]:
@@ -73,7 +73,7 @@ def check_tensors(config: HeadConfig, head: GgufHeader) -> None:
         head.fail(f"the tensor output.weight has shape {list(output.shape)}, expected {expected}")
 
 
-def read_draft_vocab(config: HeadConfig, head: GgufHeader) -> array[int]:
+def read_draft_vocab(config: HeadConfig, head: GgufHeader) -> Sequence[int]:
     """[R] the target id of each draft id.
 
     Raises:
@@ -81,7 +81,7 @@ def read_draft_vocab(config: HeadConfig, head: GgufHeader) -> array[int]:
     """
     info = head.tensors.get("d2t")
     if info is None:
-        return array("q", range(config.n_draft_vocab))
+        return range(config.n_draft_vocab)
     if info.type != _I64:
         head.fail(f"the tensor d2t is stored as {info.type_name}, it must be I64; convert the head again")
     ids = array("q")
@@ -122,7 +122,7 @@ def _shape_differences(config: HeadConfig, head: GgufHeader, target: GgufHeader)
         yield f"the head lacks token_embd.weight and so does {target.path}"
 
 
-def _vocab_differences(config: HeadConfig, vocab: array[int], head: GgufHeader, target: GgufHeader) -> Iterator[str]:
+def _vocab_differences(config: HeadConfig, vocab: Sequence[int], head: GgufHeader, target: GgufHeader) -> Iterator[str]:
     theirs, ours = target.strings("tokenizer.ggml.tokens"), head.strings("tokenizer.ggml.tokens")
     if theirs is None:
         yield f"{target.path} has no tokenizer"

@@ -1,7 +1,8 @@
 """What a generation did: counts, times and acceptance, with the definitions used everywhere.
 
-``rounds`` are target evaluations after prefill, ``draft_n`` the drafted nodes they verified, ``draft_n_accepted`` those
-kept; generated tokens = rounds + draft_n_accepted, less what a stop cut off; tau = (draft_n_accepted + rounds) / rounds.
+``rounds`` are target evaluations after prefill, ``draft_n`` the drafted nodes they verified, ``draft_n_accepted`` the
+ones kept; generated tokens = rounds + draft_n_accepted, less what a stop cut off;
+tau = (draft_n_accepted + rounds) / rounds.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Stats:
         accepted: by depth - 1, rounds whose accepted path did.
         seconds: by phase: prefill, draft, verify (the target), other (Python, sampling, text); the caller's time
             between two steps is not counted.
+        head_error: why the head was given up in the middle of it, or None.
         gaps_ms: milliseconds before each token; the tokens of one round arrive together.
     """
 
@@ -44,6 +46,7 @@ class Stats:
         default_factory=lambda: dict.fromkeys(("prefill", "draft", "verify", "other"), 0.0)
     )
     gaps_ms: list[float] = field(default_factory=list)
+    head_error: str | None = None
     _spent_before: float = 0.0
 
     @property

@@ -194,7 +194,7 @@ class Target:
     # -- vocabulary ----------------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """The ids of ``text``; ``parse_special`` reads control tokens out of it, ``add_special`` adds BOS if the model does."""
+        """The ids of ``text``; control tokens in it are read with ``parse_special``, BOS is added with ``add_special``."""
         data = text.encode()
         n_out = ffi.new("int32_t *")
         out, pointer = out_array((len(data) + 8,), np.int32)
@@ -253,5 +253,6 @@ def _native_params(params: TargetParams) -> object:
     native.type_v = KV_TYPES[params.type_v]
     native.flash_attn = _FLASH[params.flash_attn]
     native.repack = params.repack
+    native.separate_streams = params.streams
     native.pair_single_row = params.pair_single_row
     return native

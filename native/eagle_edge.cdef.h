@@ -69,6 +69,7 @@ typedef struct {
     int32_t type_v;          /* ggml_type of the V cache */
     int32_t flash_attn;      /* -1 automatic, 0 off, 1 on */
     int32_t repack;          /* 1 lets llama.cpp re-lay weights for its faster kernels, 0 forbids it */
+    int32_t separate_streams; /* 1 gives every stream a cache of its own of n_ctx positions, for ee_target_eval_streams: attention costs no more than each stream's own text, and there are no trees */
     int32_t pair_single_row; /* 1 evaluates a lone row as two equal rows, so that it takes the kernels a tree takes */
     float * progress;        /* NULL, or a cell that load progress 0..1 is written to; must outlive the call */
     int32_t * cancel;        /* NULL, or a cell that stops the load when it becomes nonzero */

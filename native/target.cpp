@@ -138,13 +138,16 @@ void make_context(ee_target & t) {
     c.n_batch           = std::max(t.params.n_batch, t.params.n_streams);
     c.n_ubatch          = t.params.n_ubatch;
     c.n_seq_max         = t.params.n_streams + 2;
+    if (t.params.separate_streams) {
+        c.n_ctx = GGML_PAD(t.info.n_ctx, 256) * c.n_seq_max; // llama.cpp divides it among the sequences
+    }
     c.n_outputs_max     = c.n_seq_max; // llama.cpp aborts below that
     c.n_threads         = t.params.n_threads;
     c.n_threads_batch   = t.params.n_threads;
     c.flash_attn_type   = (llama_flash_attn_type) t.params.flash_attn;
     c.type_k            = (ggml_type) t.params.type_k;
     c.type_v            = (ggml_type) t.params.type_v;
-    c.kv_unified        = true;
+    c.kv_unified        = !t.params.separate_streams;
     c.swa_full          = true; // a sliding cache could not be rewound
     c.no_perf           = true;
     c.cb_eval           = t.by_callback ? on_graph_node : nullptr;
@@ -277,6 +280,9 @@ bool is_chain(const std::vector<int32_t> & parents) {
 void eval(ee_target & t, const int32_t * tokens, const int32_t * parents, int32_t n, ee_logits_rows rows) {
     if (n < 1 || n > t.params.n_batch) {
         ee::fail(EE_ERR_ARG, "an evaluation takes 1 to %d tokens, got %d", t.params.n_batch, n);
+    }
+    if (t.params.separate_streams) {
+        ee::fail(EE_ERR_ARG, "the target was opened for separate streams, which have no tree");
     }
     if (!t.stream_length.empty()) {
         ee::fail(EE_ERR_ARG, "the target holds streams; clear them before evaluating a tree");
@@ -531,6 +537,9 @@ ee_status ee_target_eval_streams(ee_target * target, const int32_t * tokens, con
             }
             t.has_logits[i] = want_logits[i] != 0 || t.taps_need_outputs();
             n_rows += t.has_logits[i];
+            if (t.params.separate_streams && length[streams[i]] >= t.info.n_ctx) {
+                ee::fail(EE_ERR_MEMORY, "stream %d is full: it holds %d positions", streams[i], t.info.n_ctx);
+            }
             t.batch->join(t.batch->add(tokens[i], length[streams[i]]++, t.has_logits[i]), streams[i]);
         }
         if (n_rows > t.params.n_streams) {

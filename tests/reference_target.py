@@ -1,4 +1,4 @@
-"""The target's forward pass in transformers, from a GGUF file's weights: an oracle that shares no code with llama.cpp."""
+"""The target in transformers, from a GGUF file's weights: an oracle that shares no code with llama.cpp."""
 
 from __future__ import annotations
 
@@ -67,12 +67,15 @@ def load_llama(path: Path) -> Any:
 
 
 def _dequantised(tensor: gguf.ReaderTensor) -> npt.NDArray[np.float32]:
-    return gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+    values: npt.NDArray[np.float32] = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+    return values
 
 
 def _rotate_half_order(rows: npt.NDArray[np.float32], n_head: int) -> npt.NDArray[np.float32]:
     """Undo the pairing that GGUF's rotary order asks of the rows of q and k."""
-    return rows.reshape(n_head, -1, 2, rows.shape[-1]).swapaxes(1, 2).reshape(rows.shape)
+    paired = rows.reshape(n_head, -1, 2, rows.shape[-1])
+    ordered: npt.NDArray[np.float32] = paired.swapaxes(1, 2).reshape(rows.shape)
+    return ordered
 
 
 def boundary_states(model: Any, ids: list[int], boundaries: tuple[int, ...]) -> npt.NDArray[np.float32]:

@@ -47,7 +47,10 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_generate_reports_every_figure(pair: list[str]) -> None:
     """The JSON holds the promised keys, and its counts agree with each other."""
     out = report("generate", *pair, "-p", "hello", "-n", "20", "--tree", "16/3/4")
-    keys = "text token_ids finish_reason prompt_n generated_n rounds draft_n draft_n_accepted tau tokens_per_second seconds exact"
+    keys = (
+        "text token_ids finish_reason prompt_n generated_n rounds draft_n draft_n_accepted tau tokens_per_second "
+        "seconds exact"
+    )
     assert set(keys.split()) <= set(out)
     assert set(out["seconds"]) == {"prefill", "draft", "verify", "other"}
     assert out["generated_n"] == len(out["token_ids"]) <= out["rounds"] + out["draft_n_accepted"]

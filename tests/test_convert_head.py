@@ -12,17 +12,18 @@ import gguf
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-import safetensors.torch  # noqa: E402
-from tiny import HEAD, N_VOCAB  # noqa: E402
+pytest.importorskip("torch")
+import safetensors.torch
+import torch
+from eagle_edge_convert import HeadOverrides, convert_head
+from tiny import HEAD, N_VOCAB
 
-from eagle_edge.errors import FileFormatError, PairError  # noqa: E402
-from eagle_edge.gguf_header import read_header  # noqa: E402
-from eagle_edge.head_format import HeadConfig, rope_row_order  # noqa: E402
-from eagle_edge.train.export import export_checkpoint  # noqa: E402
-from eagle_edge.train.model import Head  # noqa: E402
-from eagle_edge.train.vocabulary import choose  # noqa: E402
-from eagle_edge_convert import HeadOverrides, convert_head  # noqa: E402
+from eagle_edge.errors import FileFormatError, PairError
+from eagle_edge.gguf_header import read_header
+from eagle_edge.head_format import HeadConfig, rope_row_order
+from eagle_edge.train.export import export_checkpoint
+from eagle_edge.train.model import Head
+from eagle_edge.train.vocabulary import choose
 
 SWITCHES: list[dict[str, Any]] = [
     {},
@@ -171,17 +172,16 @@ def configure(checkpoint: Path, **keys: Any) -> None:
 
 
 def test_layer_ids_are_read_as_their_writers_meant_them(checkpoint: Path, tiny_target: Path) -> None:
-    """Top-level ids are boundaries, nested ids from 1 are outputs, none means the defaults, and the user outranks all."""
+    """Top-level ids are boundaries, nested ids from 1 are outputs, none means the default; the user outranks all."""
     key, output = "eagle_aux_hidden_state_layer_ids", checkpoint.parent / "head.gguf"
-    assert (2, 3, 5) == convert_head(checkpoint, tiny_target, output).config.taps
+    assert convert_head(checkpoint, tiny_target, output).config.taps == (2, 3, 5)
     configure(checkpoint, **{key: None, "eagle_config": {key: [1, 2, 4]}})
     nested = convert_head(checkpoint, tiny_target, output)
-    assert ((2, 3, 5), 1) == (nested.config.taps, len(nested.notes))
+    assert (nested.config.taps, len(nested.notes)) == ((2, 3, 5), 1)
     configure(checkpoint, eagle_config=None)
-    assert (2, 3, 3) == convert_head(checkpoint, tiny_target, output).config.taps
-    assert (1, 2, 6) == convert_head(
-        checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6))
-    ).config.taps
+    assert convert_head(checkpoint, tiny_target, output).config.taps == (2, 3, 3)
+    chosen = convert_head(checkpoint, tiny_target, output, overrides=HeadOverrides(taps=(1, 2, 6)))
+    assert chosen.config.taps == (1, 2, 6)
 
 
 @pytest.mark.parametrize(

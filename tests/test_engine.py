@@ -14,7 +14,7 @@ from tiny import EOS, N_VOCAB, make_head, make_recurrent, make_target
 
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
 from eagle_edge.engine import Completion, Engine
-from eagle_edge.errors import ContextFullError, GrammarError, NoTokenLeftError, PairError
+from eagle_edge.errors import ContextFullError, GrammarError, NativeError, NoTokenLeftError, PairError
 from eagle_edge.tree import Tree
 
 pytestmark = pytest.mark.native
@@ -103,17 +103,23 @@ def test_greedy_text_does_not_depend_on_the_draft(engine: Engine, prompt: list[i
         assert right.stats.tau > 0.9 * min(draft.depth + 2, 1 + (draft.total - 1) / draft.top_k)
 
 
+def readable_text(engine: Engine, at: int) -> tuple[list[int], Completion]:
+    """A prompt whose text has two ASCII tokens from number ``at`` on, and that text."""
+    for first in range(4, 260):
+        free = fresh(engine, [first, 31, 32], SamplingParams(max_tokens=40, ignore_eos=True), PLAIN)
+        if b"".join(engine.target.piece(token) for token in free.token_ids[at - 1 : at + 1]).isascii():
+            return [first, 31, 32], free
+    raise AssertionError("no prompt gives two ASCII tokens there")
+
+
 @pytest.mark.parametrize("at", [1, 3, 9])
 @pytest.mark.parametrize("kind", ["end", "stop token", "stop string"])
 def test_stops_cut_exactly_there(engine: Engine, kind: str, at: int) -> None:
     """A stop at the first, third or last token of a round ends the text there, with the counts of the kept tokens."""
-    prompt = [30, 31, 32]
-    free = fresh(engine, prompt, SamplingParams(max_tokens=40, ignore_eos=True), PLAIN)
+    prompt, free = readable_text(engine, at)
     token = free.token_ids[at - 1]
     if kind == "stop string":
-        stop = (engine.target.piece(free.token_ids[at - 1]) + engine.target.piece(free.token_ids[at])).decode("latin-1")
-        if not stop.isascii():
-            pytest.skip("these two tokens are no text")
+        stop = b"".join(engine.target.piece(token) for token in free.token_ids[at - 1 : at + 1]).decode()
         params = SamplingParams(max_tokens=40, ignore_eos=True, stop=(stop,))
     elif kind == "stop token":
         params = SamplingParams(max_tokens=40, ignore_eos=True, stop_token_ids=(token,))
@@ -330,6 +336,29 @@ def test_a_recurrent_target_refuses_a_head(tmp_path: Path, tiny_head: Path) -> N
     with Engine(path, target_params=TargetParams(n_ctx=64)) as engine:
         assert engine.complete([1, 2, 3], SamplingParams(max_tokens=8, ignore_eos=True)).stats.generated_n == 8
         assert engine.complete([1, 2, 9], SamplingParams(max_tokens=8, ignore_eos=True)).stats.generated_n == 8
+
+
+def test_a_head_that_fails_on_the_way_costs_no_text(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the head's numbers break in the middle, the text goes on plainly and the statistics say why."""
+    params = SamplingParams(max_tokens=40, ignore_eos=True)
+    expected = fresh(engine, [60, 61, 62], params, PLAIN).token_ids
+    assert engine.draft is not None
+    for verb in ("propose", "extend"):
+        engine.reset()
+        real, calls = getattr(engine.draft, verb), [0]
+
+        def broken(*args: Any, real: Any = real, calls: list[int] = calls, **kwargs: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == 3:
+                raise NativeError("the head's logits are not finite")
+            return real(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.draft, verb, broken)
+            out = engine.complete([60, 61, 62], params, LARGEST)
+        assert out.token_ids == expected
+        assert out.stats.head_error == "the head's logits are not finite"
+        assert engine.complete([60, 61, 62], params, LARGEST).token_ids == expected
 
 
 def test_prompts_that_cannot_be_are_refused(engine: Engine) -> None:

@@ -186,3 +186,31 @@ def test_native_code_repeats_the_checks(tmp_path: Path, target: Path) -> None:
             lib.ee_draft_free(out[0])
             accepted.append(list(changes))
     assert accepted == [["extra"]]  # a tensor nobody asks for does no harm there
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("switches", EXTRA_HEADS[:3])
+def test_mutated_heads_never_crash(switches: dict[str, Any], tmp_path: Path, target: Path) -> None:
+    """A head with overwritten keys or tensor infos loads and drafts, or is refused in one line, at once."""
+    from eagle_edge.config import DraftParams
+    from eagle_edge.draft import Draft
+
+    data = tiny.make_head(tmp_path / "head.gguf", **switches).read_bytes()
+    first_tensor = min(info.offset for info in read_header(tmp_path / "head.gguf").tensors.values())
+    keys = range(data.find(b"tokenizer.ggml.model"))
+    infos = range(data.rfind(b"tokenizer.chat_template") + 400, first_tensor)
+    rng, params = np.random.default_rng(5), DraftParams(8, 2, 3)
+    for _ in range(150):
+        mutated = bytearray(data)
+        for zone in rng.choice(2, rng.integers(1, 3)):
+            place, width = int(rng.choice((keys, infos)[zone])), int(rng.choice((1, 1, 4)))
+            mutated[place : place + width] = bytes([int(rng.choice((0, 1, 2, 3, 65, 255)))]) * width
+        path = tmp_path / "mutated.gguf"
+        path.write_bytes(mutated)
+        try:
+            with Draft(path, target, n_ctx=64, n_threads=1, params=params) as draft:
+                width = len(draft.config.taps) * draft.config.n_embd_target
+                draft.extend([1, 2, 3], np.ones((3, width), np.float32))
+                draft.propose(3, params, 9)
+        except EagleEdgeError as error:
+            assert "\n" not in str(error)  # noqa: PT017  a mutation may also do no harm

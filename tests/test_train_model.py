@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+import torch
+from tiny import HEAD
 
-from tiny import HEAD  # noqa: E402
+from eagle_edge.train.loss import LossRows, ranks, soft_cross_entropy
+from eagle_edge.train.model import Head
+from eagle_edge.train.unroll import Batch, unroll
 
-from eagle_edge.train.loss import LossRows, ranks, soft_cross_entropy  # noqa: E402
-from eagle_edge.train.model import Head  # noqa: E402
-from eagle_edge.train.unroll import Batch, unroll  # noqa: E402
-
-SWITCHES = [
+SWITCHES: list[dict[str, Any]] = [
     {},
     {"norm_before_residual": True, "norm_before_fc": True},
     {"fc_norm": True, "norm_output": True},
@@ -22,10 +23,10 @@ SWITCHES = [
 ]
 
 
-def make_head(dtype=torch.float64, **switches) -> Head:
+def make_head(**switches: Any) -> Head:
     torch.manual_seed(3)
     config = dataclasses.replace(HEAD, **switches)
-    return Head(config, torch.randn(config.n_vocab, config.n_embd)).to(dtype)
+    return Head(config, torch.randn(config.n_vocab, config.n_embd)).double()
 
 
 def make_batch(head: Head, n_sequences: int = 2, length: int = 12) -> Batch:
@@ -36,7 +37,7 @@ def make_batch(head: Head, n_sequences: int = 2, length: int = 12) -> Batch:
     return Batch(tokens, torch.randn(n_sequences, length, width, dtype=head.fc.weight.dtype), rows)
 
 
-def brute_force(head: Head, batch: Batch, n_steps: int) -> list:
+def brute_force(head: Head, batch: Batch, n_steps: int) -> list[torch.Tensor]:
     """Every step over every row, with one explicit mask over the (steps * T) keys."""
     attention = head.midlayer.self_attn
     T = batch.tokens.shape[1] - 1
@@ -61,7 +62,7 @@ def brute_force(head: Head, batch: Batch, n_steps: int) -> list:
 
 
 @pytest.mark.parametrize("switches", SWITCHES)
-def test_the_diagonal_trick_equals_one_explicit_mask(switches: dict) -> None:
+def test_the_diagonal_trick_equals_one_explicit_mask(switches: dict[str, Any]) -> None:
     """Each step's rows see the causal block and their own earlier steps, nothing else."""
     head = make_head(**switches)
     batch = make_batch(head)
@@ -114,21 +115,22 @@ def test_gradients_pass_a_finite_difference_check() -> None:
     batch = make_batch(head)
     rows = make_rows(12, head.config.n_draft_vocab)
 
-    def loss():
+    def loss() -> torch.Tensor:
         outputs = [hidden.flatten(0, 1) for _, hidden in unroll(head, batch, 3)]
-        return sum(soft_cross_entropy(hidden, head.lm_head.weight, rows) for hidden in outputs)
+        return torch.stack([soft_cross_entropy(hidden, head.lm_head.weight, rows) for hidden in outputs]).sum()
 
-    loss().backward()
+    torch.autograd.backward(loss())
     for name, parameter in head.named_parameters():
         direction = torch.randn_like(parameter)
+        assert parameter.grad is not None
         slope = (parameter.grad * direction).sum()
         step = 1e-5
         with torch.no_grad():
-            parameter += step * direction
+            parameter.add_(direction, alpha=step)
             above = loss()
-            parameter -= 2 * step * direction
+            parameter.sub_(direction, alpha=2 * step)
             below = loss()
-            parameter += step * direction
+            parameter.add_(direction, alpha=step)
         torch.testing.assert_close((above - below) / (2 * step), slope, rtol=1e-5, atol=1e-6, msg=name)
 
 

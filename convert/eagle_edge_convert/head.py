@@ -68,7 +68,11 @@ def convert_head(
     if config.rope_factors:
         loaders["rope_freqs.weight"] = lambda: rope_factors(source, config)
     _check_complete(source, config, loaders)
-    general = {"general.name": f"EAGLE-3 head for {facts.name}", "general.base_model.0.name": facts.name, **(metadata or {})}
+    general = {
+        "general.name": f"EAGLE-3 head for {facts.name}",
+        "general.base_model.0.name": facts.name,
+        **(metadata or {}),
+    }
     n_bytes = write_gguf(Path(output), config, loaders, facts.path, quantize, general, progress)
     return ConvertedHead(Path(output), config, n_bytes, tuple(notes), tuple(dropped))
 

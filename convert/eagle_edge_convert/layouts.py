@@ -43,7 +43,9 @@ def describe_eagle3(
     notes: list[str] = []
     reader = _Reader(checkpoint)
     if "midlayer.hidden_norm.weight" not in checkpoint.tensors or "fc.weight" not in checkpoint.tensors:
-        reader.fail("no midlayer.hidden_norm.weight and fc.weight: not an EAGLE-3 head in the SafeAILab or SpecForge layout")
+        reader.fail(
+            "no midlayer.hidden_norm.weight and fc.weight: not an EAGLE-3 head in the SafeAILab or SpecForge layout"
+        )
     reader.refuse_unknown_mathematics()
     H, fc_in = reader.shape("fc.weight", 2)
     q_rows, q_columns = reader.shape("midlayer.self_attn.q_proj.weight", 2)
@@ -52,10 +54,18 @@ def describe_eagle3(
         reader.fail(f"q_proj reads {q_columns} values, an EAGLE-3 head of width {H} reads {2 * H}")
     n_head = reader.get("num_attention_heads", int)
     n_head_kv = reader.get("num_key_value_heads", int, n_head)
-    if n_head < 1 or n_head_kv < 1 or q_rows % n_head or kv_rows % n_head_kv or q_rows // n_head != kv_rows // n_head_kv:
+    if (
+        n_head < 1
+        or n_head_kv < 1
+        or q_rows % n_head
+        or kv_rows % n_head_kv
+        or q_rows // n_head != kv_rows // n_head_kv
+    ):
         reader.fail(f"{n_head} and {n_head_kv} heads do not divide {q_rows} and {kv_rows} rows of q and k")
     if fc_in % target.n_embd:
-        raise PairError(f"{checkpoint.folder}: fc reads {fc_in} values, not a multiple of the target's width {target.n_embd}")
+        raise PairError(
+            f"{checkpoint.folder}: fc reads {fc_in} values, not a multiple of the target's width {target.n_embd}"
+        )
     R = reader.shape("lm_head.weight", 2)[0] if "lm_head.weight" in checkpoint.tensors else target.n_vocab
     taps = _taps(reader, target, fc_in // target.n_embd, overrides, notes)
     scaling, factors = _rope_scaling(reader)
@@ -147,7 +157,9 @@ def _taps(
         taps = overrides.taps
     elif (ids := reader.config.get("eagle_aux_hidden_state_layer_ids")) is not None:
         taps = _integers(reader, ids)
-    elif (ids := reader.nested.get("eagle_aux_hidden_state_layer_ids", reader.config.get("aux_hidden_states_layer_ids"))) is not None:
+    elif (
+        ids := reader.nested.get("eagle_aux_hidden_state_layer_ids", reader.config.get("aux_hidden_states_layer_ids"))
+    ) is not None:
         taps = _integers(reader, ids)
         if taps and taps[0] == 1:
             taps = tuple(tap + 1 for tap in taps)
@@ -159,7 +171,7 @@ def _taps(
         notes.append(f"no layer ids are stored: the default boundaries {list(taps)}")
     if len(taps) != n_taps:
         raise PairError(
-            f"{reader.checkpoint.folder}: fc reads {n_taps} taps of width {target.n_embd}, but {len(taps)} layers are named"
+            f"{reader.checkpoint.folder}: fc reads {n_taps} taps of width {target.n_embd}, but {len(taps)} are named"
         )
     if any(not 0 <= tap <= target.n_layer for tap in taps):
         raise PairError(f"{reader.checkpoint.folder}: taps {list(taps)} are not in the target's 0..{target.n_layer}")
@@ -193,22 +205,23 @@ def _rope_scaling(reader: _Reader) -> tuple[RopeScaling | None, Mapping[str, Any
     values = _scaling(reader)
     kind = values.get("rope_type", values.get("type", "default"))
     n_ctx = reader.get("max_position_embeddings", int, 2048)
+    if kind == "default":
+        return None, None
+    if kind == "llama3":
+        return None, values
+    if kind not in ("linear", "yarn"):
+        reader.fail(f"config.json: rope scaling {kind!r} is not understood; known are default, linear, llama3 and yarn")
     try:
-        if kind == "default":
-            return None, None
-        if kind == "llama3":
-            return None, values
-        if kind in ("linear", "yarn"):
-            return RopeScaling(
-                kind,
-                float(values["factor"]),
-                int(values.get("original_max_position_embeddings", n_ctx)),
-                beta_fast=float(values.get("beta_fast", 32.0)),
-                beta_slow=float(values.get("beta_slow", 1.0)),
-            ), None
+        scaling = RopeScaling(
+            kind,
+            float(values["factor"]),
+            int(values.get("original_max_position_embeddings", n_ctx)),
+            beta_fast=float(values.get("beta_fast", 32.0)),
+            beta_slow=float(values.get("beta_slow", 1.0)),
+        )
     except (KeyError, TypeError, ValueError) as error:
         reader.fail(f"config.json: rope scaling {dict(values)!r} is not understood ({error})")
-    reader.fail(f"config.json: rope scaling {kind!r} is not understood; known are default, linear, llama3 and yarn")
+    return scaling, None
 
 
 def rope_factors(checkpoint: Checkpoint, config: HeadConfig) -> np.ndarray[Any, np.dtype[np.float32]]:

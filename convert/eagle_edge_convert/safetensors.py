@@ -77,4 +77,6 @@ def _entry(path: Path, name: str, value: Any, base: int, size: int) -> Entry:
         fail(f"has shape {list(shape)} but {end - start} bytes: the header is corrupt")
     if start < 0 or base + end > size:
         fail("ends beyond the file, which is truncated; get it again")
-    return Entry(shape, dtype, lambda: np.memmap(path, bits, "r", base + start, shape) if end > start else np.zeros(shape, bits))
+    return Entry(
+        shape, dtype, lambda: np.memmap(path, bits, "r", base + start, shape) if end > start else np.zeros(shape, bits)
+    )

@@ -100,7 +100,7 @@ def _add_tensors(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     block, _ = gguf.GGML_QUANT_SIZES[kind]
-    encoded = {}
+    encoded: dict[str, tuple[Array, Kind | None]] = {}
     for name, load in loaders.items():
         data = np.ascontiguousarray(load())
         if data.ndim == 2 and data.shape[-1] % block == 0:

@@ -11,6 +11,7 @@ from rich.progress import track
 from rich.table import Table
 
 from ..bench import Row
+from ..neighbours import busy_neighbours
 from ..questions import load_questions
 from . import options as o
 from .session import open_session, stderr
@@ -22,6 +23,7 @@ def bench(
     sets: Sets = "",
     limit: Limit = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.")] = 128,
+    neighbours: Annotated[int, typer.Option("--neighbours", help="Busy processes beside the measurement.", min=0)] = 0,
     target: o.Target = None,
     head: o.Head = None,
     chain: o.Chain = None,
@@ -48,9 +50,10 @@ def bench(
     ) as session:
         if session.engine.draft is None:
             raise ValueError("there is nothing to compare without a head; name one with --head")
-        for question in track(questions, description="timing", console=stderr):
-            ids = session.encode([{"role": "user", "content": question.text}])
-            rows.setdefault(question.set, Row(question.set)).run(session.engine, ids, params, draft)
+        with busy_neighbours(neighbours):
+            for question in track(questions, description="timing", console=stderr):
+                ids = session.encode([{"role": "user", "content": question.text}])
+                rows.setdefault(question.set, Row(question.set)).run(session.engine, ids, params, draft)
     reports = [row.as_dict() for row in rows.values()]
     if as_json:
         print(json.dumps(reports))

@@ -43,7 +43,8 @@ class Session:
     def summary(self, stats: Stats) -> str:
         """One line of figures."""
         drafted = f", tau {stats.tau:.2f}, {stats.draft_n_accepted} of {stats.draft_n} drafted" if stats.draft_n else ""
-        return f"{stats.generated_n} tokens, {stats.tokens_per_second:.1f} tokens/s{drafted}"
+        failed = f"; went on without the head: {stats.head_error}" if stats.head_error else ""
+        return f"{stats.generated_n} tokens, {stats.tokens_per_second:.1f} tokens/s{drafted}{failed}"
 
 
 @contextmanager

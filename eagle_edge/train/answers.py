@@ -1,71 +1,136 @@
-"""Answers of the target to prompts, with everything a head is trained on, as shards that grow until there is enough."""
+"""The target's answers with everything a head is trained on, in rounds: some prompts, their answers, one shard.
+
+What a round holds follows from the seed and its number alone, and its files appear when they are whole. So a run that
+is killed repeats at most one round, and then goes on as if nothing had been.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from ..errors import EagleEdgeError
 from ..target import Target
+from ..template import ChatTemplate
 from .params import DataParams
-from .shards import Corpus, Passage, write_shard
+from .prompts import own_prompts, read_prompts, user_header
+from .shards import Corpus, write_shard
 from .streams import Job, run_jobs
 
-__all__ = ["finished_shards", "record_answers"]
+__all__ = ["Recorder", "finished_shards", "stream_context"]
 
-PASSAGES_PER_SHARD = 128
+# Longer prompts than this much beyond ``max_prompt_tokens`` are left out.
+TEMPLATE_TOKENS = 96
 
 
 def finished_shards(folder: Path) -> list[Path]:
-    """The whole shards in ``folder``, in the order they were written."""
-    return sorted(path for path in folder.glob("[0-9]*") if path.is_dir() and not path.name.endswith(".partial"))
+    """The whole shards in ``folder``, in the order of their rounds."""
+    return sorted(path for path in folder.glob("[0-9]*") if path.is_dir() and path.suffix != ".partial")
 
 
-def record_answers(
-    target: Target,
-    prompts: Iterator[list[int]],
-    params: DataParams,
-    seed: int,
-    folder: Path,
-    on_tokens: Callable[[int], None],
-) -> int:
-    """Answer prompts until the shards in ``folder`` hold ``params.answer_tokens``; gives the tokens they hold.
+def stream_context(data: DataParams) -> int:
+    """Positions that one stream needs: the template's text, a prompt and its answer."""
+    return TEMPLATE_TOKENS + data.max_prompt_tokens + data.max_answer_tokens
+
+
+class Recorder:
+    """Has a target answer prompts, round by round.
 
     Args:
-        target: opened for streams, with its taps set.
-        prompts: token ids up to where the answer begins; those answered in an earlier run must be left out.
-        params: how to answer, and how much.
-        seed: of the samples.
-        folder: where the shards are; earlier ones are kept and counted.
-        on_tokens: called with the tokens held after each answer.
+        target: opened for streams.
+        template: its chat template.
+        taps: boundaries to record.
+        data: what to ask and how to answer.
+        seed: of everything that is drawn.
+        folder: prompts/ and shards/ are kept there.
+
+    Raises:
+        FileFormatError: a prompt file cannot be read.
+        PairError: the template shows no user message although the target is to write prompts.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    shards = finished_shards(folder)
-    held = Corpus(shards)
-    n_tokens, n_shards = held.n_answer_tokens(), len(shards)
-    passages: list[Passage] = []
-    if n_tokens >= params.answer_tokens:
+
+    def __init__(
+        self, target: Target, template: ChatTemplate, taps: tuple[int, ...], data: DataParams, seed: int, folder: Path
+    ) -> None:
+        self.target, self.template, self.taps, self.data, self.seed = target, template, taps, data, seed
+        self.prompt_folder, self.shard_folder = folder / "prompts", folder / "shards"
+        given = [prompt for path in data.prompt_files for prompt in read_prompts(Path(path))]
+        order = np.random.default_rng((seed, 0)).permutation(len(given))
+        self.given = [given[i] for i in order]
+        self.header = user_header(self._render) if data.own_share > 0 else ""
+
+    def run(self, on_tokens: Callable[[int], None]) -> int:
+        """Add rounds until the shards hold ``data.answer_tokens``; gives how many they hold.
+
+        Args:
+            on_tokens: called with the tokens held so far after each answer.
+
+        Raises:
+            EagleEdgeError: the prompt files are used up and the target is not to write its own.
+        """
+        shards = finished_shards(self.shard_folder)
+        number, n_tokens = len(shards), Corpus(shards).n_answer_tokens()
+        seen: set[str] = set()
+        for earlier in range(number):
+            seen.update(" ".join(prompt.lower().split()) for prompt in self._load(earlier) or [])
+        while n_tokens < self.data.answer_tokens:
+            prompts = self._load(number) or self._write(number, seen)
+            passages = []
+            self.target.set_taps(self.taps)
+            for job in run_jobs(self.target, self._jobs(number, prompts), self.data.n_likely):
+                n_tokens += len(job.ids) - 1 - job.n_prompt
+                passages.append((job.number, job.passage(self.data.n_likely)))
+                on_tokens(n_tokens)
+            passages.sort(key=lambda entry: entry[0])
+            write_shard(self.shard_folder / f"{number:05d}", [passage for _, passage in passages])
+            number += 1
         return n_tokens
-    for job in run_jobs(target, _answer_jobs(prompts, params, seed, len(held)), params.n_likely):
-        passage = job.passage(params.n_likely)
-        passages.append(passage)
-        n_tokens += int(passage.answer.sum())
-        enough = n_tokens >= params.answer_tokens
-        if enough or len(passages) == PASSAGES_PER_SHARD:
-            write_shard(folder / f"{n_shards:05d}", passages)
-            n_shards, passages = n_shards + 1, []
-        on_tokens(n_tokens)
-        if enough:
-            break
-    if passages:
-        write_shard(folder / f"{n_shards:05d}", passages)
-    return n_tokens
 
+    # -- prompts -------------------------------------------------------------------------------------------------------
 
-def _answer_jobs(prompts: Iterator[list[int]], params: DataParams, seed: int, first: int) -> Iterator[Job]:
-    for number, ids in enumerate(prompts, first):
-        rng = np.random.default_rng((seed, 2, number))
-        greedy = rng.random() < params.greedy_share
-        temperature = 0.0 if greedy else float(rng.choice(params.temperatures))
-        yield Job(list(ids), len(ids), params.max_answer_tokens, temperature, rng)
+    def _load(self, number: int) -> list[str] | None:
+        path = self.prompt_folder / f"{number:05d}.jsonl"
+        return read_prompts(path) if path.exists() else None
+
+    def _write(self, number: int, seen: set[str]) -> list[str]:
+        """The prompts of a round: its share of the given ones, and the target's own."""
+        size = self.data.prompts_per_round
+        n_given = size - round(self.data.own_share * size)
+        prompts = self.given[number * n_given : (number + 1) * n_given]
+        if self.data.own_share > 0:
+            self.target.set_taps(())
+            wanted = size - len(prompts)
+            seed = (self.seed, 1, number)
+            prompts = prompts + own_prompts(
+                self.target, self.header, wanted, seed, self.data.max_prompt_tokens, self.data.openers, seen
+            )
+        if not prompts:
+            raise EagleEdgeError(
+                "the prompt files are used up before there are enough answers; give more, or raise own_share"
+            )
+        self.prompt_folder.mkdir(parents=True, exist_ok=True)
+        path = self.prompt_folder / f"{number:05d}.jsonl"
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts), encoding="utf-8")
+        os.replace(partial, path)
+        return prompts
+
+    def _render(self, message: str) -> str:
+        segments = self.template.render([{"role": "user", "content": message}])
+        return "".join(segment.text for segment in segments)
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def _jobs(self, number: int, prompts: list[str]) -> Iterator[Job]:
+        data = self.data
+        for index, prompt in enumerate(prompts):
+            rng = np.random.default_rng((self.seed, 2, number, index))
+            greedy = rng.random() < data.greedy_share
+            temperature = 0.0 if greedy else float(rng.choice(data.temperatures))
+            ids = self.template.encode([{"role": "user", "content": prompt}])
+            if len(ids) <= data.max_prompt_tokens + TEMPLATE_TOKENS:
+                yield Job(index, ids, len(ids), data.max_answer_tokens, temperature, rng)

@@ -88,7 +88,11 @@ def load_batch(
         torch.from_numpy(rows).to(device),
     )
     ids, probabilities, best = (label.to(device) for label in labels)
-    return batch, torch.from_numpy(real).to(device), Labels(ids, probabilities, best, torch.from_numpy(counts).to(device))
+    return (
+        batch,
+        torch.from_numpy(real).to(device),
+        Labels(ids, probabilities, best, torch.from_numpy(counts).to(device)),
+    )
 
 
 def _answer_rows(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +105,9 @@ def _answer_rows(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return out, real
 
 
-def _labels(likely: Tensor, logprobs: Tensor, vocabulary: Vocabulary, hard_share: float) -> tuple[Tensor, Tensor, Tensor]:
+def _labels(
+    likely: Tensor, logprobs: Tensor, vocabulary: Vocabulary, hard_share: float
+) -> tuple[Tensor, Tensor, Tensor]:
     draft = torch.from_numpy(vocabulary.draft_ids())[likely.long()]  # [B, L, C]
     best = draft[..., 0].clone()
     soft = logprobs.exp().masked_fill(draft < 0, 0)

@@ -1,7 +1,7 @@
 """A trained head as a checkpoint other projects read: the SafeAILab and SpecForge layout.
 
-model.safetensors holds ``midlayer.*``, ``fc``, ``norm``, ``lm_head``, ``d2t`` (offsets) and ``t2d``; the token embedding
-is the target's and stays out. config.json carries the switches at the top level and under ``eagle_config``.
+model.safetensors holds ``midlayer.*``, ``fc``, ``norm``, ``lm_head``, ``d2t`` (offsets) and ``t2d``; the token
+embedding is the target's and stays out. config.json carries the switches at the top level and under ``eagle_config``.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -86,8 +87,9 @@ class Trainer:
         if len(self.training) == 0:
             raise EagleEdgeError(f"{len(corpus)} passages are too few to train on; at least 2 are needed")
         fused = self.device.type in ("cpu", "cuda")
-        decayed = {"lr": params.learning_rate, "betas": (0.9, 0.95), "weight_decay": params.weight_decay}
-        self.optimizer = torch.optim.AdamW(head.parameters(), **decayed, fused=fused)
+        self.optimizer = torch.optim.AdamW(
+            head.parameters(), lr=params.learning_rate, betas=(0.9, 0.95), weight_decay=params.weight_decay, fused=fused
+        )
         self.step = self.tokens = 0
         self.seconds = 0.0
         self._load()
@@ -106,9 +108,11 @@ class Trainer:
             state: dict[str, Any] = torch.load(self.checkpoint, weights_only=True, map_location=self.device)
             self.head.load_state_dict(state["head"])
             self.optimizer.load_state_dict(state["optimizer"])
-        except (RuntimeError, KeyError, ValueError, OSError) as error:
+        except (RuntimeError, KeyError, ValueError, OSError, EOFError, pickle.UnpicklingError) as error:
             reason = str(error).splitlines()[0]
-            raise EagleEdgeError(f"{self.checkpoint}: not a checkpoint of this run ({reason}); delete it to start anew") from None
+            raise EagleEdgeError(
+                f"{self.checkpoint}: not a checkpoint of this run ({reason}); delete it to start anew"
+            ) from None
         self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
 
     def save(self) -> None:
@@ -134,12 +138,12 @@ class Trainer:
             losses.append(self._optimise(indices))
             self.step += 1
             self.seconds += time.monotonic() - started
+            if self.step % params.checkpoint_steps == 0:
+                self.save()
             if self.step % params.report_steps == 0:
                 evaluate = self.step % params.evaluate_steps == 0
                 on_report(self._report(losses, self.evaluate() if evaluate else None))
                 losses = []
-            if self.step % params.checkpoint_steps == 0:
-                self.save()
         self.save()
         on_report(self._report(losses, self.evaluate()))
 
@@ -177,7 +181,7 @@ class Trainer:
             mean = soft_cross_entropy(hidden, self.head.lm_head.weight, rows) / rows.weight.sum().clamp(min=1)
             weight = params.step_decay**step
             loss, total = loss + weight * mean, total + weight
-        (loss / total).backward()
+        torch.autograd.backward(loss / total)
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), params.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -221,7 +225,9 @@ class Trainer:
         loss = float(np.mean(losses)) if losses else float("nan")
         report = Report(self.step, self.tokens, self.seconds, loss, self.done(), acceptance)
         if losses or acceptance is not None:
-            line = {"step": self.step, "tokens": self.tokens, "seconds": round(self.seconds, 1), "loss": loss}
+            line: dict[str, Any] = {"step": self.step, "tokens": self.tokens, "seconds": round(self.seconds, 1)}
+            if losses:
+                line["loss"] = loss
             if acceptance is not None:
                 line |= {"first": acceptance.first, "among": acceptance.among}
             with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:

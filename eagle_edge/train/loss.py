@@ -37,7 +37,7 @@ class LossRows:
 
 def soft_cross_entropy(hidden: Tensor, matrix: Tensor, rows: LossRows) -> Tensor:
     """The weighted sum of the rows' losses: a scalar with gradients to ``hidden`` [N, H] and ``matrix`` [R, H]."""
-    loss: Tensor = _ChunkedLoss.apply(hidden, matrix, rows)
+    loss: Tensor = _ChunkedLoss.apply(hidden, matrix, rows)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -69,9 +69,9 @@ def _chunk_loss(logits: Tensor, rows: LossRows, part: slice) -> tuple[Tensor, Te
     probabilities = rows.probabilities[part] * rows.weight[part][:, None]
     mass = probabilities.sum(1, keepdim=True)
     gradient = logits.softmax(1)
-    # log p = z - logsumexp(z) at any one token gives the logsumexp without another pass over the vocabulary.
-    first = rows.ids[part][:, :1]
-    normaliser = logits.gather(1, first) - gradient.gather(1, first).log()
+    # log p = z - logsumexp(z) at the top token, whose p is never 0: logsumexp without another pass of exponentials.
+    top, index = logits.max(1, keepdim=True)
+    normaliser = top - gradient.gather(1, index).log()
     loss = (normaliser * mass).sum() - (logits.gather(1, rows.ids[part]) * probabilities).sum()
     gradient.mul_(mass).scatter_add_(1, rows.ids[part], -probabilities)
     return loss, gradient

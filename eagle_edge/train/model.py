@@ -1,4 +1,4 @@
-"""The forward pass of a draft head in torch: the one definition that the trainer uses and the runtime is tested against.
+"""The forward pass of a draft head in torch: the one definition, for the trainer and for tests of the runtime.
 
 EAGLE-3 and EAGLE-3.1 with every switch of ``HeadConfig`` that their trainers know. Parameters carry the names of the
 published checkpoints (``midlayer.*``), so a state dict is a checkpoint. How steps are chained while training is in
@@ -120,7 +120,7 @@ class Head(nn.Module):
         if self.config.norm_before_fc:
             taps = self.input_norm(taps)
         if self.config.fc_norm:
-            parts = taps.split(self.config.n_embd_target, dim=-1)
+            parts = taps.chunk(len(self.config.taps), dim=-1)
             taps = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
         out: Tensor = self.fc(taps)
         return out
@@ -160,7 +160,9 @@ def _check_trainable(config: HeadConfig, embedding: Tensor) -> None:
     flags = ("fc_bias", "qkv_bias", "output_bias", "mlp_bias", "qk_norm", "sliding_window", "rope_factors")
     unknown = [flag for flag in flags if getattr(config, flag)]
     if config.kind != "eagle3" or config.n_layer != 1 or config.rope_scaling is not None or unknown:
-        detail = ", ".join(unknown) or f"kind {config.kind}, {config.n_layer} layers, rope scaling {config.rope_scaling}"
+        detail = (
+            ", ".join(unknown) or f"kind {config.kind}, {config.n_layer} layers, rope scaling {config.rope_scaling}"
+        )
         raise ValueError(f"only one-layer EAGLE-3 heads without biases or rope scaling are trained here, not: {detail}")
     if embedding.shape != (config.n_vocab, config.n_embd):
         wanted = (config.n_vocab, config.n_embd)

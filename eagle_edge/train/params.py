@@ -27,6 +27,7 @@ class DataParams:
         temperatures: drawn from with equal chance.
         n_streams: sequences generated at once.
         n_likely: next tokens kept of each distribution.
+        prompts_per_round: prompts answered between two saves; a kill loses at most one round.
     """
 
     prompt_files: tuple[str, ...] = ()
@@ -39,16 +40,20 @@ class DataParams:
     temperatures: tuple[float, ...] = (0.6, 0.8, 1.0, 1.0)
     n_streams: int = 96
     n_likely: int = 32
+    prompts_per_round: int = 512
 
     def __post_init__(self) -> None:
         _check(self.answer_tokens >= 1, "answer_tokens", self.answer_tokens, "at least 1")
         _check(0 <= self.own_share <= 1, "own_share", self.own_share, "0..1")
-        _check(self.own_share > 0 or bool(self.prompt_files), "own_share", self.own_share, "above 0 without prompt files")
+        _check(
+            self.own_share > 0 or bool(self.prompt_files), "own_share", self.own_share, "above 0 without prompt files"
+        )
         _check(self.max_prompt_tokens >= 1, "max_prompt_tokens", self.max_prompt_tokens, "at least 1")
         _check(self.max_answer_tokens >= 2, "max_answer_tokens", self.max_answer_tokens, "at least 2")
         _check(0 <= self.greedy_share <= 1, "greedy_share", self.greedy_share, "0..1")
         _check(bool(self.temperatures) and min(self.temperatures) > 0, "temperatures", self.temperatures, "positive")
         _check(1 <= self.n_streams <= 254, "n_streams", self.n_streams, "1..254")
+        _check(self.prompts_per_round >= 1, "prompts_per_round", self.prompts_per_round, "at least 1")
         _check(1 <= self.n_likely <= 1024, "n_likely", self.n_likely, "1..1024")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,21 @@ from .streams import Job, run_jobs
 __all__ = ["OPENERS", "own_prompts", "read_prompts", "user_header"]
 
 # How requests begin. Sampling after one of these spreads what a small model writes over more kinds of requests.
-OPENERS = """
+_OPENERS = """
 Write a|Write a short|Write a story about|Write a poem about|Write an email|Write a letter to|Write a function that
 Write a Python function|Create a|Create a list of|Design a|Develop a|Describe|Describe the|Explain|Explain how
-Explain why|Explain the difference between|What is|What are|What are the|What does|What would|What if|How|How do I|How can
-How does|How many|Why|Why is|When did|Where|Who was|Which|Can you|Can you help me|Could you|Please|I need|I want to|I am
-I have a|My|Give me|Give an example of|Generate|List|Name|Tell me|Compare|Analyze|Discuss|Identify|Classify the following
-Rewrite the following sentence|Edit the following|Correct the grammar|Convert|Translate|Summarize the following
-Summarize the following article:|Read the following passage and answer the question.|Given the following|Given a|Imagine
-Imagine you are|Suppose|Act as|You are|If|In|Is|Are there|Do|Should|Find the|Calculate|Solve|Evaluate|Determine
-Prove that|A|A train|The|The following|There are|Consider|Complete the following|Implement|def |Here is a Python function:
-Fix the bug in|Answer the following question:|Extract|Provide|Suggest|Recommend|Brainstorm|Outline|Plan|Compose|Hi|Hello
-Help me|Make|Take|Sort|Use|To|For|After|While|One|Two|On|At|Have you|Tom|Maria|John has|Sarah|Every|Most|Many|Recently
-""".strip().replace("\n", "|").split("|")
+Explain why|Explain the difference between|What is|What are|What are the|What does|What would|What if|How|How do I
+How can|How does|How many|Why|Why is|When did|Where|Who was|Which|Can you|Can you help me|Could you|Please|I need
+I want to|I am|I have a|My|Give me|Give an example of|Generate|List|Name|Tell me|Compare|Analyze|Discuss|Identify
+Classify the following|Rewrite the following sentence|Edit the following|Correct the grammar|Convert|Translate
+Summarize the following|Summarize the following article:|Read the following passage and answer the question.
+Given the following|Given a|Imagine|Imagine you are|Suppose|Act as|You are|If|In|Is|Are there|Do|Should|Find the
+Calculate|Solve|Evaluate|Determine|Prove that|A|A train|The|The following|There are|Consider|Complete the following
+Implement|def |Here is a Python function:|Fix the bug in|Answer the following question:|Extract|Provide|Suggest
+Recommend|Brainstorm|Outline|Plan|Compose|Hi|Hello|Help me|Make|Take|Sort|Use|To|For|After|While|One|Two|On|At
+Have you|Tom|Maria|John has|Sarah|Every|Most|Many|Recently
+"""
+OPENERS = _OPENERS.strip().replace("\n", "|").split("|")
 
 MIN_OWN_TOKENS = 4
 
@@ -51,7 +53,9 @@ def read_prompts(path: Path) -> list[str]:
             continue
         prompt = line.strip() if path.suffix == ".txt" else _prompt_of(line)
         if prompt is None:
-            raise FileFormatError(f"{path}, line {number}: not JSON with prompt, messages or conversations; fix or remove it")
+            raise FileFormatError(
+                f"{path}, line {number}: not JSON with prompt, messages or conversations; fix or remove it"
+            )
         if prompt:
             prompts.append(prompt)
     if not prompts:
@@ -91,30 +95,64 @@ def user_header(render: Any) -> str:
     mark = "\u241f\u241f"
     text = str(render(mark))
     if mark not in text:
-        raise PairError("the target's chat template does not show the user's message, so it cannot write prompts itself")
+        raise PairError(
+            "the target's chat template does not show the user's message, so it cannot write prompts itself"
+        )
     return text.split(mark)[0]
 
 
-def own_prompts(target: Target, header: str, seed: int, max_tokens: int, openers: bool) -> Iterator[str]:
-    """Distinct prompts that the target writes after ``header``, without end; the order depends on the seed alone."""
+def own_prompts(
+    target: Target, header: str, wanted: int, seed: tuple[int, ...], max_tokens: int, openers: bool, seen: set[str]
+) -> list[str]:
+    """``wanted`` different prompts that the target writes after ``header``; the seed alone decides which.
+
+    Args:
+        target: opened for streams.
+        header: see ``user_header``.
+        wanted: how many.
+        seed: of the samples.
+        max_tokens: longer ones are thrown away.
+        openers: begin three of four with one of ``OPENERS``.
+        seen: what is already there, as ``_key`` says it; extended.
+
+    Raises:
+        PairError: the target writes hardly anything that can be used.
+    """
     start = target.tokenize(header, parse_special=True)
-    seen: set[str] = set()
-    for job in run_jobs(target, _own_jobs(target, start, seed, max_tokens, openers)):
-        ids = job.ids[len(start) : -1]
-        if not job.ended or len(ids) < MIN_OWN_TOKENS:
-            continue  # cut off in the middle, or nothing said
-        prompt = b"".join(target.piece(token) for token in ids).decode("utf-8", "replace").strip()
-        key = " ".join(prompt.lower().split())
-        if key and key not in seen and "\ufffd" not in prompt:
-            seen.add(key)
-            yield prompt
-
-
-def _own_jobs(target: Target, start: list[int], seed: int, max_tokens: int, openers: bool) -> Iterator[Job]:
+    out: list[str] = []
     number = 0
-    while True:
-        rng = np.random.default_rng((seed, 1, number))
-        number += 1
-        opener = OPENERS[rng.integers(len(OPENERS))] if openers and rng.random() < 0.75 else ""
-        ids = start + (target.tokenize(opener, add_special=False) if opener else [])
-        yield Job(ids, len(ids), max_tokens, 1.0, rng)
+    while len(out) < wanted:
+        if number > 20 * wanted + 1000:
+            raise PairError(
+                f"{target.path}: of {number} prompts it wrote, {len(out)} can be used; give a file of prompts"
+            )
+        n_jobs = max(8, math.ceil(1.2 * (wanted - len(out))))
+        jobs = (_own_job(target, start, (*seed, i), max_tokens, openers) for i in range(number, number + n_jobs))
+        number += n_jobs
+        for job in sorted(run_jobs(target, jobs), key=lambda job: job.number):
+            prompt = _own_prompt(target, job, len(start))
+            if prompt and _key(prompt) not in seen and len(out) < wanted:
+                seen.add(_key(prompt))
+                out.append(prompt)
+    return out
+
+
+def _own_job(target: Target, start: list[int], seed: tuple[int, ...], max_tokens: int, openers: bool) -> Job:
+    rng = np.random.default_rng(seed)
+    opener = OPENERS[rng.integers(len(OPENERS))] if openers and rng.random() < 0.75 else ""
+    ids = start + (target.tokenize(opener, add_special=False) if opener else [])
+    return Job(seed[-1], ids, len(ids), max_tokens, 1.0, rng)
+
+
+def _own_prompt(target: Target, job: Job, n_header: int) -> str:
+    """The prompt a job wrote; empty when it was cut off, or says nothing."""
+    ids = job.ids[n_header:-1]
+    if not job.ended or len(ids) < MIN_OWN_TOKENS:
+        return ""
+    prompt = b"".join(target.piece(token) for token in ids).decode("utf-8", "replace").strip()
+    return "" if "\ufffd" in prompt else prompt
+
+
+def _key(prompt: str) -> str:
+    """What makes two prompts the same: their words, whatever the case and spacing."""
+    return " ".join(prompt.lower().split())

@@ -117,7 +117,9 @@ def _open_shard(folder: Path) -> tuple[Array, dict[str, Array]]:
         lengths: Array = np.load(folder / "lengths.npy")
         arrays: dict[str, Array] = {field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in _FIELDS}
     except (OSError, ValueError, EOFError) as error:
-        raise FileFormatError(f"{folder}: not a whole shard of training data ({error}); delete it to make it again") from None
+        raise FileFormatError(
+            f"{folder}: not a whole shard of training data ({error}); delete it to make it again"
+        ) from None
     if any(len(array) != lengths.sum() for array in arrays.values()):
         raise FileFormatError(f"{folder}: its arrays differ in length; delete it to make it again")
     return lengths, arrays

@@ -30,6 +30,7 @@ class Job:
     """A sequence to continue.
 
     Attributes:
+        number: which one it is, for the caller.
         ids: the tokens it starts with; generated tokens are appended.
         n_prompt: how many of ``ids`` are given.
         max_tokens: end after this many generated tokens.
@@ -38,6 +39,7 @@ class Job:
         ended: the last token ends generation (set by ``run_jobs``).
     """
 
+    number: int
     ids: list[int]
     n_prompt: int
     max_tokens: int
@@ -56,7 +58,11 @@ class Job:
         rows = slice(self.n_prompt - 1, n)
         likely_ids[rows], likely_logprobs[rows] = np.stack(self.likely_ids), np.stack(self.likely_logprobs)
         return Passage(
-            np.array(self.ids[:n], np.int32), np.arange(n) >= self.n_prompt, np.concatenate(self.taps), likely_ids, likely_logprobs
+            np.array(self.ids[:n], np.int32),
+            np.arange(n) >= self.n_prompt,
+            np.concatenate(self.taps),
+            likely_ids,
+            likely_logprobs,
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .model import Attention, Head, precise
+from .model import Head, precise
 
 __all__ = ["Batch", "unroll"]
 
@@ -60,27 +60,30 @@ def unroll(
     x, residual = _take(x, rows), _take(residual, rows)
 
     columns = torch.arange(rows.shape[1], device=rows.device)
+    feedback = residual  # step 0 has read the target's feature already
     diagonals: list[tuple[Tensor, Tensor]] = []
     outputs = []
     for step in range(n_steps):
-        if step > 0 and keep < 1:
-            kept = torch.randperm(len(columns), generator=generator)[: math.ceil(keep * len(columns))].sort().values
-            kept = kept.to(rows.device)
-            columns, rows, visible, feedback = columns[kept], rows[:, kept], visible[:, kept], feedback[:, kept]
-            diagonals = [(key[:, :, kept], value[:, :, kept]) for key, value in diagonals]
-        angles = head.angles(rows + step)
         if step > 0:
+            if keep < 1:
+                kept = _draw(len(columns), keep, generator).to(rows.device)
+                columns, rows, visible, feedback = columns[kept], rows[:, kept], visible[:, kept], feedback[:, kept]
+                diagonals = [(key[:, :, kept], value[:, :, kept]) for key, value in diagonals]
             tokens = batch.tokens.gather(1, (rows + 1 + step).clamp(max=n_pairs))
             x, residual = head.pair(tokens, feedback)
-            diagonals.append(attention.key_value(x, angles))
-        attended = attend(attention, attention.query(x, angles), block, visible, diagonals)
-        feedback, normed = head.finish(residual, attended)
+            diagonals.append(attention.key_value(x, head.angles(rows + step)))
+        query = attention.query(x, head.angles(rows + step))
+        feedback, normed = head.finish(residual, attend(query, block, visible, diagonals))
         outputs.append((columns, normed))
     return outputs
 
 
+def _draw(n: int, share: float, generator: torch.Generator | None) -> Tensor:
+    """A random ``share`` of 0..n-1, ascending, at least one."""
+    return torch.randperm(n, generator=generator)[: math.ceil(share * n)].sort().values
+
+
 def attend(
-    attention: Attention,
     query: Tensor,
     block: tuple[Tensor, Tensor],
     visible: Tensor,
@@ -89,7 +92,6 @@ def attend(
     """Grouped-query attention over a block of keys and a few keys of the query's own row.
 
     Args:
-        attention: gives the numbers of heads.
         query: [B, n_head, M, D].
         block: keys and values [B, n_head_kv, T, D], seen where ``visible`` [B, M, T].
         visible: [B, M, T] bool.
@@ -99,18 +101,17 @@ def attend(
         [B, M, n_head*D].
     """
     B, n_head, M, D = query.shape
-    groups = n_head // attention.n_head_kv
-    grouped = query.unflatten(1, (attention.n_head_kv, groups)) * D**-0.5  # [B, n_head_kv, groups, M, D]
     keys, values = block
-    scores = precise(grouped.flatten(2, 3) @ keys.transpose(-1, -2)).unflatten(2, (groups, M))
+    n_head_kv, T = keys.shape[1:3]
+    grouped = query.reshape(B, n_head_kv, n_head // n_head_kv, M, D) * D**-0.5
+    scores = precise(grouped.flatten(2, 3) @ keys.transpose(-1, -2)).reshape(*grouped.shape[:4], T)
     scores = scores.masked_fill(~visible[:, None, None], float("-inf"))
     own = [precise((grouped * key[:, :, None]).sum(-1, keepdim=True)) for key, _ in diagonals]
     weights = torch.cat([scores, *own], dim=-1).softmax(-1).to(values.dtype)
-    T = keys.shape[2]
-    out = (weights[..., :T].flatten(2, 3) @ values).unflatten(2, (groups, M))
+    out = (weights[..., :T].flatten(2, 3) @ values).reshape(grouped.shape)
     for step, (_, value) in enumerate(diagonals):
         out = out + weights[..., T + step, None] * value[:, :, None]
-    return out.flatten(1, 2).transpose(1, 2).flatten(2)
+    return out.reshape(query.shape).transpose(1, 2).flatten(2)
 
 
 def _take(x: Tensor, rows: Tensor) -> Tensor:

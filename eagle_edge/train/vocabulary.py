@@ -37,7 +37,7 @@ def choose(counts: npt.NDArray[np.float64], size: int) -> Vocabulary:
     """The ``size`` most frequent of V tokens; ties go to the lower id.
 
     Args:
-        counts: [V] how often each token is said; expected counts (sums of probabilities) are steadier than observed ones.
+        counts: [V] how often each token is said; sums of probabilities are steadier than observed counts.
         size: R, at most V.
 
     Raises:

@@ -18,14 +18,14 @@ static void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void *
     GGML_ASSERT(offset == 0 && size == ggml_nbytes(tensor)); // llama.cpp sets whole tensors of extra buffer types
     const weight_layout * layout = layout_of(tensor);
     GGML_ASSERT(layout != nullptr);
-    lay(*layout, (const uint8_t *) data, (uint8_t *) tensor->data, tensor->ne[1], tensor->ne[0] / layout->block_values);
+    lay(*layout, (const uint8_t *) data, (uint8_t *) tensor->data, tensor->ne[1] / ROWS, tensor->ne[0] / layout->block_values);
 }
 
 static void get_tensor(ggml_backend_buffer_t, const ggml_tensor * tensor, void * data, size_t offset, size_t size) {
     const weight_layout * layout = layout_of(tensor);
     GGML_ASSERT(layout != nullptr);
     std::vector<uint8_t> stored(ggml_nbytes(tensor));
-    unlay(*layout, (const uint8_t *) tensor->data, stored.data(), tensor->ne[1], tensor->ne[0] / layout->block_values);
+    unlay(*layout, (const uint8_t *) tensor->data, stored.data(), tensor->ne[1] / ROWS, tensor->ne[0] / layout->block_values);
     GGML_ASSERT(offset + size <= stored.size());
     memcpy(data, stored.data() + offset, size);
 }

@@ -37,7 +37,9 @@ static const char * find_mismatch() {
     }
     for (int t = 0; t < GGML_TYPE_COUNT; ++t) {
         const weight_layout * layout = find_layout(t);
-        if (layout != nullptr && (ggml_blck_size(ggml_type(t)) != layout->block_values || ggml_type_size(ggml_type(t)) != size_t(layout->block_bytes))) {
+        const ggml_type type_id = ggml_type(t);
+        // 16-bit floats are blocks of one value to ggml, and of 32 here.
+        if (layout != nullptr && (layout->block_values % ggml_blck_size(type_id) != 0 || ggml_row_size(type_id, layout->block_values) != size_t(layout->block_bytes))) {
             return "ggml's quantisation blocks have another layout";
         }
     }
@@ -45,8 +47,9 @@ static const char * find_mismatch() {
 }
 
 static const path * choose_path(const char * name) {
+    const bool named = name != nullptr && *name != 0;
     for (const path * const * p = paths; *p != nullptr; ++p) {
-        if ((name == nullptr || *name == 0 || strcmp(name, (*p)->name) == 0) && path_runs_here(**p)) {
+        if ((named ? strcmp(name, (*p)->name) == 0 : (*p)->automatic) && path_runs_here(**p)) {
             return *p;
         }
     }

@@ -47,6 +47,18 @@ struct isa {
     static ints   all_ints(int32_t x) { return _mm512_set1_epi32(x); }
     static ints   low_nibbles(ints x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
     static ints   high_nibbles(ints x) { return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15)); }
+    // nibbles | (bits << SHIFT & MASK), per byte; a negative SHIFT moves to the right.
+    template <int SHIFT, int MASK> static ints merge(ints nibbles, ints bits) {
+        const ints moved = SHIFT >= 0 ? _mm512_slli_epi32(bits, SHIFT >= 0 ? SHIFT : 0) : _mm512_srli_epi32(bits, SHIFT < 0 ? -SHIFT : 0);
+        return _mm512_ternarylogic_epi32(nibbles, moved, _mm512_set1_epi8(MASK), 0xf8); // a | (b & c)
+    }
+    template <int SHIFT, int MASK> static ints bits(ints x) { return _mm512_and_si512(_mm512_srli_epi32(x, SHIFT), _mm512_set1_epi32(MASK)); }
+    template <int BYTE> static ints signed_byte(ints x) { return _mm512_srai_epi32(_mm512_slli_epi32(x, 24 - 8 * BYTE), 24); }
+    static ints   look_up(const uint8_t * table, ints x) {
+        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) table)), x);
+    }
+    static ints   add_ints(ints a, ints b) { return _mm512_add_epi32(a, b); }
+    static ints   mul_ints(ints a, ints b) { return _mm512_mullo_epi32(a, b); }
     static floats to_float(ints x) { return _mm512_cvtepi32_ps(x); }
 
     // start + sum over N groups of 4: unsigned weights (BITS wide) times signed activations.

@@ -5,7 +5,7 @@ target_sources(_native PRIVATE
 # Contraction would let the compiler decide which operations are fused, and the paths would differ in their last bits.
 set(_kernel_flags "-O3 -ffp-contract=off -fno-trapping-math -fno-math-errno")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  string(APPEND _kernel_flags " -Wno-maybe-uninitialized -Wno-uninitialized") # a false alarm about the intrinsics of its own headers
+  string(APPEND _kernel_flags " -Wno-maybe-uninitialized -Wno-uninitialized") # false alarms about its own intrinsics
 endif()
 
 function(add_kernel_path name flags)
@@ -13,7 +13,24 @@ function(add_kernel_path name flags)
   set_source_files_properties(kernels/path_${name}.cpp PROPERTIES COMPILE_FLAGS "${_kernel_flags} ${flags}")
 endfunction()
 
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-  set_source_files_properties(kernels/paths.cpp PROPERTIES COMPILE_DEFINITIONS EE_KERNELS_X86)
-  add_kernel_path(avx512vnni "-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni")
+# Elsewhere, and with other compilers, the shim builds without kernels and says so.
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    set(_avx512 "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni")
+    set(_definitions EE_KERNELS_X86)
+    add_kernel_path(avx2 "-mavx2 -mfma -mf16c")
+    include(CheckCXXCompilerFlag)
+    check_cxx_compiler_flag(-mavxvnni EE_COMPILER_KNOWS_AVXVNNI)
+    if(EE_COMPILER_KNOWS_AVXVNNI)
+      list(APPEND _definitions EE_KERNELS_AVXVNNI)
+      add_kernel_path(avxvnni "-mavx2 -mfma -mf16c -mavxvnni")
+    endif()
+    add_kernel_path(avxvnni_evex "-mavx2 -mfma -mf16c ${_avx512}")
+    add_kernel_path(avx512vnni "-mavx2 -mfma -mf16c ${_avx512}")
+    set_source_files_properties(kernels/paths.cpp PROPERTIES COMPILE_DEFINITIONS "${_definitions}")
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+    set_source_files_properties(kernels/paths.cpp PROPERTIES COMPILE_DEFINITIONS EE_KERNELS_ARM64)
+    add_kernel_path(neon_dot "-march=armv8.2-a+dotprod+fp16")
+    add_kernel_path(neon_i8mm "-march=armv8.2-a+dotprod+fp16+i8mm")
+  endif()
 endif()

@@ -1,4 +1,7 @@
 // The order of weight bytes the kernels read: 16 rows side by side, the same number of bytes as before.
+//
+// A group is 16 rows of n blocks: first the 2-byte fields of all its blocks ([block][field][16 rows]), then their other
+// bytes in fours ([block][dword][16 rows]), so that one vector load brings the same four weights of every row.
 #pragma once
 
 #include <cstddef>
@@ -6,25 +9,24 @@
 
 namespace ee::kernels {
 
-// How one weight type is stored and re-laid. A group is 16 rows of n blocks: first the scales of all its blocks
-// ([block][field][16 rows] 2-byte values), then their quants ([block][dword][16 rows] 4 bytes).
 struct weight_layout {
-    int type;             // ggml_type
-    int block_values;
+    int type;            // ggml_type
+    int block_values;    // weights of a stored block
     int block_bytes;
-    int scale_offset;     // where a stored block keeps its 2-byte fields
-    int n_scales;
-    int quant_offset;     // where it keeps its quants
-    int quant_bytes;
-    uint8_t flip;         // xor of every quant byte: signed to unsigned
-    int offset;           // what the kernel's unsigned weights exceed the true ones by
+    int n_fields;        // 2-byte fields, scales or whole weights
+    int n_dwords;        // groups of 4 bytes
+    int offset;          // what the kernel's unsigned weights exceed the true ones by
+    bool floats;         // activations stay float32
+    // A stored block to its fields followed by its dwords, and back.
+    void (*arrange)(const uint8_t * stored, uint8_t * arranged);
+    void (*restore)(const uint8_t * arranged, uint8_t * stored);
 };
 
 // The layout of a ggml_type, or nullptr when the kernels leave the type to llama.cpp.
 const weight_layout * find_layout(int type);
 
-// Re-lay a whole matrix of n_rows (a multiple of 16) rows of n_blocks blocks, or put it back.
-void lay(const weight_layout & layout, const uint8_t * stored, uint8_t * laid, int64_t n_rows, int64_t n_blocks);
-void unlay(const weight_layout & layout, const uint8_t * laid, uint8_t * stored, int64_t n_rows, int64_t n_blocks);
+// Re-lay groups of 16 rows of n_blocks blocks, or put them back.
+void lay(const weight_layout & layout, const uint8_t * stored, uint8_t * laid, int64_t n_groups, int64_t n_blocks);
+void unlay(const weight_layout & layout, const uint8_t * laid, uint8_t * stored, int64_t n_groups, int64_t n_blocks);
 
 } // namespace ee::kernels

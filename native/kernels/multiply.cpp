@@ -33,7 +33,9 @@ struct product {
         : weight(op->src[0]), x(op->src[1]), dst(op), layout(layout_of(op->src[0])),
           n_blocks(int(op->src[0]->ne[0] / BLOCK)), n_columns(op->src[1]->ne[1] * op->src[1]->ne[2] * op->src[1]->ne[3]) {}
 
-    size_t activation_bytes() const { return round_up(n_columns * n_blocks * sizeof(activation), 64); }
+    // Bytes of one block of 32 activations of one column.
+    size_t block_bytes() const { return layout->floats ? BLOCK * sizeof(float) : sizeof(activation); }
+    size_t activation_bytes() const { return round_up(n_columns * n_blocks * block_bytes(), 64); }
 
     static char * column(const ggml_tensor * t, int64_t c) {
         const int64_t i1 = c % t->ne[1], i2 = c / t->ne[1] % t->ne[2], i3 = c / (t->ne[1] * t->ne[2]);
@@ -41,18 +43,26 @@ struct product {
     }
 };
 
-// Columns are laid in tiles: [tile][block][column of the tile].
-static void quantize_columns(const product & p, activation * out, int64_t first, int64_t last) {
+// Columns are laid in tiles: [tile][block][column of the tile], floats [tile][k][column of the tile].
+static void prepare_columns(const product & p, char * out, int64_t first, int64_t last) {
     const int64_t tile_columns = current.active->max_columns;
     for (int64_t c = first; c < last; ++c) {
         const int64_t tile = c / tile_columns * tile_columns;
         const int64_t width = std::min(tile_columns, p.n_columns - tile);
-        current.active->quantize((const float *) product::column(p.x, c), p.n_blocks, p.layout->offset,
-                                 out + tile * p.n_blocks + (c - tile), width);
+        const float * x = (const float *) product::column(p.x, c);
+        char * to = out + tile * p.n_blocks * p.block_bytes();
+        if (p.layout->floats) {
+            float * values = (float *) to + (c - tile);
+            for (int64_t k = 0; k < int64_t(p.n_blocks) * BLOCK; ++k) {
+                values[k * width] = x[k];
+            }
+        } else {
+            current.active->quantize(x, p.n_blocks, p.layout->offset, (activation *) to + (c - tile), width);
+        }
     }
 }
 
-static void multiply_groups(const product & p, const activation * a, int64_t first, int64_t last) {
+static void multiply_groups(const product & p, const char * activations, int64_t first, int64_t last) {
     const multiply_fn multiply = current.active->multiply(p.weight->type);
     const size_t group_bytes = ROWS * p.weight->nb[1];
     const int64_t tile_columns = current.active->max_columns;
@@ -64,12 +74,13 @@ static void multiply_groups(const product & p, const activation * a, int64_t fir
             const int width = int(std::min(tile_columns, p.n_columns - c));
             const bool one_plane = c / n1 == (c + width - 1) / n1;
             for (int64_t g = together; g < end; ++g) {
+                const char * a = activations + c * p.n_blocks * p.block_bytes();
                 const uint8_t * group = (const uint8_t *) p.weight->data + g * group_bytes;
                 if (one_plane) {
-                    multiply(group, p.n_blocks, a + c * p.n_blocks, width, (float *) product::column(p.dst, c) + g * ROWS, p.dst->nb[1] / sizeof(float));
+                    multiply(group, p.n_blocks, a, width, (float *) product::column(p.dst, c) + g * ROWS, p.dst->nb[1] / sizeof(float));
                 } else {
                     float rows[ROWS * 16];
-                    multiply(group, p.n_blocks, a + c * p.n_blocks, width, rows, ROWS);
+                    multiply(group, p.n_blocks, a, width, rows, ROWS);
                     for (int i = 0; i < width; ++i) {
                         memcpy((float *) product::column(p.dst, c + i) + g * ROWS, rows + i * ROWS, ROWS * sizeof(float));
                     }
@@ -96,12 +107,12 @@ class multiply_op : public cpu_tensor_traits {
         char * work = align_to_line(params->wdata);
         if (p.n_columns <= PRIVATE_COLUMNS) {
             work += ith * p.activation_bytes();
-            quantize_columns(p, (activation *) work, 0, p.n_columns);
+            prepare_columns(p, work, 0, p.n_columns);
         } else {
-            quantize_columns(p, (activation *) work, p.n_columns * ith / nth, p.n_columns * (ith + 1) / nth);
+            prepare_columns(p, work, p.n_columns * ith / nth, p.n_columns * (ith + 1) / nth);
             ggml_barrier(params->threadpool);
         }
-        multiply_groups(p, (const activation *) work, n_groups * ith / nth, n_groups * (ith + 1) / nth);
+        multiply_groups(p, work, n_groups * ith / nth, n_groups * (ith + 1) / nth);
         return true;
     }
 };

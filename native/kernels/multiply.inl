@@ -1,105 +1,126 @@
 // Weights times activations, for the `isa` included before: one accumulator per (row, column), blocks added in order
 // of K, so a column's result does not depend on how many columns are computed with it.
-#include "path.h"
-
-#include "ggml.h"
+#include "weights.inl"
 
 #include <cstring>
 
 namespace {
 
-using namespace ee::kernels;
-
-constexpr int DWORD_ROWS = 4 * ROWS; // bytes of 4 values of every row of a group
-
-// How far ahead of the block in work weights are fetched: products of several columns leave the memory idle otherwise.
+// How far ahead of the block in work weights are fetched, so that memory is not idle while columns are computed. One
+// column runs at the memory's speed: it fetches further ahead, into the second level.
 constexpr int PREFETCH_BYTES = 4096;
 
-struct weights_q4_0 {
-    static constexpr int SCALES = 1, QUANT_BYTES = 16, BITS = 4, OFFSET = 8;
-    static constexpr bool MINIMUM = false;
-    static void load(const uint8_t * q, isa::ints * w) {
-        for (int i = 0; i < 4; ++i) {
-            const isa::ints packed = isa::load_bytes(q + i * DWORD_ROWS);
-            w[i]     = isa::low_nibbles(packed);
-            w[4 + i] = isa::high_nibbles(packed);
-        }
+template <int C> void prefetch(const uint8_t * block, int n_bytes) {
+    for (int i = 0; i < n_bytes; i += 64) {
+        C == 1 ? __builtin_prefetch(block + 2 * PREFETCH_BYTES + i, 0, 2) : __builtin_prefetch(block + PREFETCH_BYTES + i, 0, 3);
     }
-};
+}
 
-struct weights_q4_1 : weights_q4_0 {
-    static constexpr int SCALES = 2, OFFSET = 0;
-    static constexpr bool MINIMUM = true;
-};
-
-struct weights_q8_0 {
-    static constexpr int SCALES = 1, QUANT_BYTES = 32, BITS = 8, OFFSET = 128;
-    static constexpr bool MINIMUM = false;
-    static void load(const uint8_t * q, isa::ints * w) {
-        for (int i = 0; i < 8; ++i) {
-            w[i] = isa::load_bytes(q + i * DWORD_ROWS);
-        }
-    }
-};
-
-template <class W, int C>
-void multiply_lanes(const uint8_t * scales, const uint8_t * quants, int n_blocks, const activation * a, float * dst, size_t dst_stride) {
-    isa::floats sums[C];
+// One part of 32 weights of LANES rows into the sums of C columns.
+template <class W, int C, int S> void multiply_part(const W & block, const activation * a, isa::floats * sums) {
+    isa::ints w[8];
+    block.template load<S>(w);
+    const isa::floats scale = block.template scale<S>();
     for (int c = 0; c < C; ++c) {
-        sums[c] = isa::zero();
-    }
-    for (int b = 0; b < n_blocks; ++b) {
-        for (int i = 0; i < W::QUANT_BYTES * ROWS; i += 64) {
-            __builtin_prefetch(quants + PREFETCH_BYTES + i);
+        isa::ints dot;
+        if constexpr (W::HALVES) {
+            const isa::ints first  = isa::dot<W::BITS, 4>(isa::all_ints(a[c].start[0]), w, a[c].q);
+            const isa::ints second = isa::dot<W::BITS, 4>(isa::all_ints(a[c].start[1]), w + 4, a[c].q + BLOCK / 2);
+            dot = isa::add_ints(isa::mul_ints(first, block.template whole<S, 0>()), isa::mul_ints(second, block.template whole<S, 1>()));
+        } else {
+            const isa::ints start = isa::all_ints(W::OFFSET ? a[c].start[0] + a[c].start[1] : 0);
+            dot = isa::dot<W::BITS, 8>(start, w, a[c].q);
         }
-        isa::ints w[8];
-        W::load(quants, w);
-        const isa::floats scale = isa::load_half(scales);
-        isa::floats minimum;
+        sums[c] = isa::fma(isa::to_float(dot), isa::mul(scale, isa::all(a[c].scale)), sums[c]);
         if constexpr (W::MINIMUM) {
-            minimum = isa::load_half(scales + 2 * ROWS);
+            sums[c] = isa::fma(block.template minimum<S>(), isa::all(a[c].sum), sums[c]);
         }
-        for (int c = 0; c < C; ++c) {
-            const isa::ints start = W::OFFSET != 0 ? isa::all_ints(a[c].start[0] + a[c].start[1]) : isa::all_ints(0);
-            const isa::ints dot   = isa::dot<W::BITS, 8>(start, w, a[c].q);
-            sums[c] = isa::fma(isa::to_float(dot), isa::mul(scale, isa::all(a[c].scale)), sums[c]);
-            if constexpr (W::MINIMUM) {
-                sums[c] = isa::fma(minimum, isa::all(a[c].sum), sums[c]);
+    }
+}
+
+template <class W, int C, int S = 0>
+void multiply_parts(const W & block, const uint8_t * here, const activation * a, isa::floats * sums) {
+    if constexpr (S < W::BLOCKS) {
+        constexpr int share = (W::FIELDS * FIELD + W::DWORDS * DWORD) / W::BLOCKS;
+        prefetch<C>(here + S * share, share);
+        multiply_part<W, C, S>(block, a + S * C, sums);
+        multiply_parts<W, C, S + 1>(block, here, a, sums);
+    }
+}
+
+// Weights of integers and scales.
+template <class W> struct quantised {
+    template <int C> static void group(const uint8_t * group, int n_blocks, const void * activations, float * dst, size_t dst_stride) {
+        constexpr int fields = W::FIELDS * FIELD, dwords = W::DWORDS * DWORD;
+        const int n = n_blocks / W::BLOCKS;
+        for (int lane = 0; lane < ROWS; lane += isa::LANES) {
+            const activation * a = (const activation *) activations;
+            isa::floats sums[C];
+            for (int c = 0; c < C; ++c) {
+                sums[c] = isa::zero();
+            }
+            for (int b = 0; b < n; ++b, a += W::BLOCKS * C) {
+                W block;
+                block.fields = group + size_t(b) * fields + 2 * lane;
+                block.dwords = group + size_t(n) * fields + size_t(b) * dwords + 4 * lane;
+                multiply_parts<W, C>(block, group + size_t(b) * (fields + dwords), a, sums);
+            }
+            for (int c = 0; c < C; ++c) {
+                isa::store(dst + c * dst_stride + lane, sums[c]);
             }
         }
-        a += C;
-        scales += W::SCALES * 2 * ROWS;
-        quants += W::QUANT_BYTES * ROWS;
     }
-    for (int c = 0; c < C; ++c) {
-        isa::store(dst + c * dst_stride, sums[c]);
-    }
-}
+};
 
-template <class W, int C>
-void multiply_group(const uint8_t * group, int n_blocks, const activation * a, float * dst, size_t dst_stride) {
-    const uint8_t * quants = group + size_t(n_blocks) * W::SCALES * 2 * ROWS;
-    for (int lane = 0; lane < ROWS; lane += isa::LANES) {
-        multiply_lanes<W, C>(group + 2 * lane, quants + 4 * lane, n_blocks, a, dst + lane, dst_stride);
+// Weights of 16-bit floats times float activations [K][C]; even and odd K are summed apart.
+template <class W> struct floating {
+    template <int C> static void group(const uint8_t * group, int n_blocks, const void * activations, float * dst, size_t dst_stride) {
+        for (int lane = 0; lane < ROWS; lane += isa::LANES) {
+            const float * x = (const float *) activations;
+            isa::floats even[C], odd[C];
+            for (int c = 0; c < C; ++c) {
+                even[c] = odd[c] = isa::zero();
+            }
+            const uint8_t * w = group + 2 * lane;
+            for (int k = 0; k < n_blocks * BLOCK; k += 2, w += 2 * FIELD, x += 2 * C) {
+                prefetch<C>(w, 2 * FIELD);
+                const isa::floats w0 = W::load(w), w1 = W::load(w + FIELD);
+                for (int c = 0; c < C; ++c) {
+                    even[c] = isa::fma(w0, isa::all(x[c]), even[c]);
+                    odd[c]  = isa::fma(w1, isa::all(x[C + c]), odd[c]);
+                }
+            }
+            for (int c = 0; c < C; ++c) {
+                isa::store(dst + c * dst_stride + lane, isa::add(even[c], odd[c]));
+            }
+        }
     }
-}
+};
 
-template <class W, int C = isa::MAX_COLUMNS>
-void multiply(const uint8_t * group, int n_blocks, const activation * a, int n_columns, float * dst, size_t dst_stride) {
+template <class Kernel, int C = isa::MAX_COLUMNS>
+void multiply(const uint8_t * group, int n_blocks, const void * activations, int n_columns, float * dst, size_t dst_stride) {
     if constexpr (C > 0) {
         if (n_columns == C) {
-            multiply_group<W, C>(group, n_blocks, a, dst, dst_stride);
+            Kernel::template group<C>(group, n_blocks, activations, dst, dst_stride);
         } else {
-            multiply<W, C - 1>(group, n_blocks, a, n_columns, dst, dst_stride);
+            multiply<Kernel, C - 1>(group, n_blocks, activations, n_columns, dst, dst_stride);
         }
     }
 }
 
 multiply_fn find_multiply(int type) {
     switch (type) {
-        case GGML_TYPE_Q4_0: return multiply<weights_q4_0>;
-        case GGML_TYPE_Q4_1: return multiply<weights_q4_1>;
-        case GGML_TYPE_Q8_0: return multiply<weights_q8_0>;
+        case GGML_TYPE_Q4_0:   return multiply<quantised<weights_q4_0>>;
+        case GGML_TYPE_Q4_1:   return multiply<quantised<weights_q4_1>>;
+        case GGML_TYPE_Q5_0:   return multiply<quantised<weights_q5_0>>;
+        case GGML_TYPE_Q5_1:   return multiply<quantised<weights_q5_1>>;
+        case GGML_TYPE_Q8_0:   return multiply<quantised<weights_q8_0>>;
+        case GGML_TYPE_IQ4_NL: return multiply<quantised<weights_iq4_nl>>;
+        case GGML_TYPE_Q4_K:   return multiply<quantised<weights_q4_k>>;
+        case GGML_TYPE_Q5_K:   return multiply<quantised<weights_q5_k>>;
+        case GGML_TYPE_Q6_K:   return multiply<quantised<weights_q6_k>>;
+        case GGML_TYPE_F16:    return multiply<floating<weights_f16>>;
+        case GGML_TYPE_BF16:   return multiply<floating<weights_bf16>>;
         default: return nullptr;
     }
 }

@@ -42,12 +42,13 @@ struct attention_task {
     float scale;
 };
 
-// Multiply one group of 16 rows with C columns: dst[c][row], columns dst_stride floats apart.
-// activations: [K/32][C], C <= path.max_columns.
-using multiply_fn = void (*)(const uint8_t * group, int n_blocks, const activation * a, int n_columns, float * dst, size_t dst_stride);
+// Multiply one group of 16 rows with C columns: dst[c][row], columns dst_stride floats apart. n_blocks = K / 32.
+// activations: [K/32][C] activation, or [K][C] float for weights of 16-bit floats; C <= path.max_columns.
+using multiply_fn = void (*)(const uint8_t * group, int n_blocks, const void * activations, int n_columns, float * dst, size_t dst_stride);
 
 struct path {
     const char * name;
+    bool automatic;       // taken without being asked for by name: its code has run in the tests
     int max_columns;
     // x [n_blocks*32] -> out, one activation every `stride`; offset is what the weight type adds to make itself unsigned.
     void (*quantize)(const float * x, int n_blocks, int offset, activation * out, size_t stride);

@@ -1,0 +1,113 @@
+"""``eagle-edge train``: a head for a GGUF, from one command."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import DependencyError
+
+if TYPE_CHECKING:
+    from ..train.loop import Report
+
+__all__ = ["train_command"]
+
+PromptFiles = Annotated[
+    list[Path] | None, typer.Option("--prompts", help="A .jsonl or .txt file of prompts; repeatable.")
+]
+
+
+def train_command(
+    target: Annotated[Path, typer.Option("--target", help="The GGUF to train a head for.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of the run; one that holds a run is continued.")
+    ],
+    prompts: PromptFiles = None,
+    own_share: Annotated[float, typer.Option(help="Share of prompts the target writes itself.")] = 0.85,
+    tokens: Annotated[int, typer.Option(help="Answer tokens to train on.")] = 1_000_000,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 3,
+    budget: Annotated[str | None, typer.Option(help="Train for so long instead, for example 30m or 2h.")] = None,
+    draft_vocab: Annotated[int, typer.Option(help="Tokens the head can propose.")] = 8192,
+    steps: Annotated[int, typer.Option(help="Steps of training-time test.")] = 4,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
+    batch: Annotated[int, typer.Option(help="Answers in a batch.")] = 8,
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+) -> None:
+    """Train a draft head for a GGUF, on what the model itself says."""
+    try:
+        from ..train.params import DataParams, HeadParams, LoopParams, TrainParams
+        from ..train.run import train
+    except ModuleNotFoundError as error:
+        raise DependencyError(f"training needs {error.name}: pip install 'eagle-edge[train]'") from None
+    params = TrainParams(
+        target=str(target),
+        output=str(output),
+        seed=seed,
+        data=DataParams(
+            prompt_files=tuple(map(str, prompts or ())),
+            own_share=own_share if prompts else 1.0,
+            answer_tokens=tokens,
+            prompts_per_round=min(512, max(16, tokens // 200)),
+        ),
+        head=HeadParams(n_draft_vocab=draft_vocab),
+        loop=LoopParams(
+            n_steps=steps,
+            epochs=epochs,
+            budget_seconds=_seconds(budget),
+            n_sequences=batch,
+            learning_rate=learning_rate,
+            n_threads=threads,
+        ),
+    )
+    print(train(params, _Lines()))
+
+
+def _seconds(text: str | None) -> float:
+    if text is None:
+        return 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if match is None or float(match[1]) == 0:
+        raise typer.BadParameter(f"--budget takes a time such as 90s, 30m or 2h, got {text!r}")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+class _Lines:
+    """Progress on standard error: one line for each stage that is rewritten, with the time left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description:10}"),
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f}%"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[text]}"),
+            console=Console(file=sys.stderr),
+        )
+        self._tasks: dict[str, Any] = {}
+
+    def stage(self, name: str, done: float, text: str) -> None:
+        """Show how far a stage is."""
+        if name not in self._tasks:
+            self._bar.start()
+            self._tasks[name] = self._bar.add_task(name, total=1.0, text=text)
+        self._bar.update(self._tasks[name], completed=done, text=text)
+        if done >= 1:
+            self._bar.refresh()
+            self._bar.stop()
+
+    def report(self, report: Report) -> None:
+        """Show where the training loop is."""
+        text = f"loss {report.loss:.3f}"
+        if report.acceptance is not None:
+            self._acceptance = " ".join(f"{rate:.2f}" for rate in report.acceptance.first)
+        if getattr(self, "_acceptance", ""):
+            text += f"  acceptance by depth {self._acceptance}"
+        self.stage("training", report.done, text)
