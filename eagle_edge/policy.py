@@ -66,6 +66,7 @@ class _Round:
     suffix: list[int] = field(default_factory=list)
     suffix_length: int = 0
     noisy: bool = False
+    sampled: bool = False  # a chain drawn at random, without guesses
     n_nodes: int = 1
     n_threads: int = 1
     ordinary_ms: float = 0.0  # of verifying, as expected of the tree that would be taken without exploring
@@ -81,6 +82,7 @@ class Policy:
 
     Attributes:
         costs: what calls cost here.
+        n_rounds: observed so far.
     """
 
     def __init__(self, params: DraftParams, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -92,8 +94,10 @@ class Policy:
         self._suffixes = SuffixCalibration()
         self._worth = {False: Worth(), True: Worth()}  # by whether a suffix competes
         self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
+        self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
         self._tail_ms = 0.0  # running mean of the time after the last level
         self._spent_ms = self._explored_ms = 0.0
+        self.n_rounds = 0
         self.start()
 
     def start(self) -> None:
@@ -149,6 +153,24 @@ class Policy:
             self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
         return tree
 
+    def chain_length(self, n_threads: int) -> int:
+        """Tokens of a sampled chain, whose chances are known only after it is drawn: the best on average."""
+        this = self._round = _Round(n_threads=n_threads, sampled=True)
+        costs = self.costs.at(n_threads)
+        if costs.verify.is_empty:
+            return 0
+        prices, kept = self._prices(costs), self._kept[0] / self._kept[1]
+        n = np.arange(1, min(self.params.total, self.params.depth + 2))
+        draft_ms = costs.extend.at(_USUAL_PAIRS) + (n - 1) * prices.level_ms[1]
+        gains = np.cumsum(kept**n) - prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1] + draft_ms)
+        best = int(np.argmax(gains))
+        if gains[best] <= 0:
+            self._note_rate(this, 0.0, 0, prices)
+            return 0
+        this.draft_ms = float(draft_ms[best])
+        self._note_rate(this, float(gains[best]) + prices.rate * this.draft_ms, best + 1, prices)
+        return best + 1
+
     def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
         """Learn from the round that ``propose`` began.
 
@@ -158,8 +180,13 @@ class Policy:
             verify_ms: what that took.
         """
         this = self._round
+        self.n_rounds += 1
         self.costs.at(this.n_threads).verify.observe(n_nodes, verify_ms)
         self._spent_ms += this.draft_ms + verify_ms
+        if this.sampled:
+            n_met = min(len(tokens), n_nodes - 1)
+            self._kept += 0.02 * (-self._kept) * (n_met > 0) + np.array([min(len(tokens) - 1, n_met), n_met])
+            return
         if n_nodes != this.n_nodes:
             self._explored_ms += max(0.0, verify_ms - this.ordinary_ms)
         self._calibration[this.noisy].observe(*_outcomes(this.guesses, tokens))

@@ -116,7 +116,8 @@ class SimulatedHead:
 
 def accepted(tree: Tree, text: Text, position: int) -> list[int]:
     """The tokens one verification gives: the path that agrees with the text, and one more."""
-    node, tokens = 0, []
+    node = 0
+    tokens: list[int] = []
     while True:
         tokens.append(text.token(position + len(tokens)))
         child = tree.child(node, tokens[-1])
