@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .config import DraftParams, SamplingParams
+from .config import SamplingParams
 from .engine import Engine
 from .equality import PLAIN
 from .stats import Stats
@@ -24,9 +24,9 @@ class Row:
     plain: list[Stats] = field(default_factory=list)
     drafted: list[Stats] = field(default_factory=list)
 
-    def run(self, engine: Engine, ids: Sequence[int], params: SamplingParams, draft: DraftParams) -> None:
+    def run(self, engine: Engine, ids: Sequence[int], params: SamplingParams) -> None:
         """Add one prompt, generated both ways from empty caches; the order changes with every prompt."""
-        runs = [(PLAIN, self.plain), (draft, self.drafted)]
+        runs = [(PLAIN, self.plain), (engine.draft_params, self.drafted)]
         for how, stats in runs if len(self.plain) % 2 == 0 else reversed(runs):
             engine.reset()
             engine.complete(ids, params, how)

@@ -30,7 +30,8 @@ class TargetParams:
         type_k, type_v: types of the K and V caches, a key of ``KV_TYPES``.
         flash_attn: "auto", "on" or "off".
         max_nodes: most nodes of one tree, root included, 1..254.
-        streams: give each of ``max_nodes`` independent sequences a cache of its own, for training data; no trees then.
+        streams: give each of ``max_nodes`` independent sequences ``n_ctx`` positions of its own, for training data; no
+            trees then.
         repack: let llama.cpp re-lay weights for its faster kernels.
         kernels: whose CPU kernels serve the weights: "auto" takes ours where they can run, "native" insists,
             "llama.cpp" forbids them. Ours have to be chosen before the process loads its first model.

@@ -41,13 +41,13 @@ class Mismatch:
 
 
 def compare(
-    engine: Engine, question: tuple[str, int], ids: Sequence[int], params: SamplingParams, draft: DraftParams
+    engine: Engine, question: tuple[str, int], ids: Sequence[int], params: SamplingParams
 ) -> tuple[int, Mismatch | None]:
     """Tokens compared and the first mismatch of one prompt, generated plainly and drafted from empty caches."""
     engine.reset()
     plain = engine.complete(ids, params, PLAIN).token_ids
     engine.reset()
-    drafted = engine.complete(ids, params, draft).token_ids
+    drafted = engine.complete(ids, params).token_ids
     if plain == drafted:
         return len(plain), None
     at = next(

@@ -204,7 +204,13 @@ class Target:
     # -- vocabulary ----------------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """The ids of ``text``; control tokens in it are read with ``parse_special``, BOS is added with ``add_special``."""
+        """The ids of ``text``.
+
+        Args:
+            text: any text.
+            add_special: add BOS and EOS as the model asks.
+            parse_special: read control tokens out of the text.
+        """
         data = text.encode()
         n_out = ffi.new("int32_t *")
         out, pointer = out_array((len(data) + 8,), np.int32)

@@ -1,4 +1,4 @@
-"""One-operation ggml graphs on the CPU backend, through the libraries llama_cpp installs: what kernels are tested with."""
+"""One-operation ggml graphs on the CPU backend, through the installed libraries: what kernels are tested with."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ class Graph:
 def multiply(
     kind: int, weight: npt.NDArray[np.uint8], shape: tuple[int, int], x: Float32, native: bool, n_threads: int = 2
 ) -> Float32 | None:
-    """x [n, K] times the transpose of a weight [rows, K]: [n, rows]."""
+    """The product [n, rows] of x [n, K] and a weight [rows, K]."""
     graph = Graph(native, n_threads)
     result = graph.mul_mat(graph.weight(kind, shape, weight), graph.value(F32, x))
     return graph.run(result, (x.shape[0], shape[0]))
 
 
 def attend(q: Float32, k: Any, v: Any, mask: Any, kind: int = F16, n_threads: int = 2) -> Float32:
-    """q [heads, n, D], k and v [kv heads, cells, D], mask [n, cells] float16: [n, heads, D]."""
+    """The attention [n, heads, D] of q [heads, n, D] over k and v [kv heads, cells, D], mask [n, cells] float16."""
     graph = Graph(False, n_threads)
     tensors = graph.value(F32, q), graph.value(kind, k), graph.value(kind, v), graph.value(F16, mask)
     out = graph.run(graph.attention(*tensors, 1.0 / float(np.sqrt(q.shape[2]))), (q.shape[1], q.shape[0], v.shape[2]))

@@ -53,9 +53,9 @@ static void dump_multiply(const path & path, int type) {
         }
         layout.restore(&arranged[i], &stored[i]);
     }
-    lay(layout, stored.data(), laid.data(), 1, n_blocks);
+    layout.lay_group(stored.data(), laid.data(), n_blocks);
     std::vector<uint8_t> back(stored.size());
-    unlay(layout, laid.data(), back.data(), 1, n_blocks);
+    layout.unlay_group(laid.data(), back.data(), n_blocks);
     if (back != stored) {
         printf("type %d is not put back as it was\n", type);
     }

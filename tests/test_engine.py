@@ -285,6 +285,44 @@ def test_acceptance_does_not_suffer_from_reuse(engine: Engine) -> None:
     assert abs(reused.draft_n_accepted - whole.draft_n_accepted) <= 1
 
 
+def test_accepted_tokens_leave_the_heads_cache_as_a_prefill_would(engine: Engine) -> None:
+    """After rounds that accepted drafts, the head's state is that of true features of every token."""
+    prompt = [10, 11, 12]
+    params = SamplingParams(max_tokens=30, ignore_eos=True)
+    free = fresh(engine, prompt, params, PLAIN)
+    assert engine.draft is not None
+    head = engine.draft
+    future = StandIn(prompt, free.token_ids)
+
+    class Prophet:
+        """Proposes the true next tokens; everything else is the real head."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(head, name)
+
+        def propose(self, root: int, params: DraftParams, room: int) -> Tree:
+            future.at = head.n_pairs
+            return future.propose(root, params, room)
+
+    engine.reset()
+    engine.draft = Prophet()  # type: ignore[assignment]
+    try:
+        out = engine.complete(prompt, params, DraftParams.chain(4))
+        assert out.stats.draft_n_accepted > 15
+        after_rounds = head.hidden(-1)
+    finally:
+        engine.draft = head
+    n_pairs = head.n_pairs
+    engine.reset()
+    ids = [*prompt, *out.token_ids]
+    for start in range(0, n_pairs, 64):
+        end = min(start + 64, n_pairs)
+        taps = engine.target.prefill(ids[start:end]).taps(range(end - start))
+        head.extend(ids[start + 1 : end + 1], taps)
+    np.testing.assert_allclose(after_rounds, head.hidden(-1), atol=2e-2)
+    engine.reset()
+
+
 def test_closing_a_generation_early_leaves_the_engine_usable(engine: Engine) -> None:
     """After any number of steps the iterator can be dropped; the next text is unharmed."""
     params = SamplingParams(max_tokens=40, ignore_eos=True)

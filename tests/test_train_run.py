@@ -119,6 +119,18 @@ def test_a_folder_with_another_run_is_refused(tiny_target: Path, tmp_path: Path,
         train(dataclasses.replace(params, head=HeadParams(n_draft_vocab=32)), Silent())
 
 
+def test_too_few_prompts_are_one_line(tiny_target: Path, tmp_path: Path, prompts: Path) -> None:
+    """Files that run out and prompts that do not fit are said, and what was answered stays."""
+    params = tiny_run(tiny_target, tmp_path / "run", prompts)
+    with pytest.raises(EagleEdgeError, match="used up"):
+        train(dataclasses.replace(params, data=dataclasses.replace(params.data, answer_tokens=10_000)), Silent())
+    assert len(finished_shards(tmp_path / "run" / "shards")) == 4
+    prompts.write_text(json.dumps({"prompt": "word " * 200}) + "\n", encoding="utf-8")
+    params = tiny_run(tiny_target, tmp_path / "long", prompts)
+    with pytest.raises(EagleEdgeError, match="none got an answer"):
+        train(params, Silent())
+
+
 @pytest.fixture(scope="module")
 def streams(tiny_target: Path) -> Iterator[Target]:
     params = TargetParams(n_ctx=96, n_batch=16, max_nodes=4, n_threads=1, streams=True)

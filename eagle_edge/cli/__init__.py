@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 
 import typer
 from eagle_edge_convert.cli import app as convert
 
 from ..errors import EagleEdgeError
-from . import bench, chat, generate, inspect, verify
+from . import bench, chat, generate, inspect, train, verify
 
 __all__ = ["app", "main"]
 
@@ -25,12 +26,20 @@ app.command("chat")(chat.chat)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
+app.command("train")(train.train_command)
 app.add_typer(convert, name="convert")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"eagle-edge {importlib.metadata.version('eagle-edge')}")
+        raise typer.Exit
 
 
 @app.callback()
 def _common(
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_print_version, is_eager=True),
 ) -> None:
     """EAGLE speculative decoding for quantised GGUF models: the same text, sooner."""
     global _debug

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -18,42 +19,31 @@ from .session import open_session, stderr
 from .verify import Folder, Limit, Sets
 
 
+@o.command
 def bench(
     folder: Folder,
     sets: Sets = "",
     limit: Limit = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.")] = 128,
     neighbours: Annotated[int, typer.Option("--neighbours", help="Busy processes beside the measurement.", min=0)] = 0,
-    target: o.Target = None,
-    head: o.Head = None,
-    chain: o.Chain = None,
-    tree: o.TreeOption = None,
-    temperature: o.Temperature = 0.0,
-    top_k: o.TopK = 0,
-    top_p: o.TopP = 1.0,
-    min_p: o.MinP = 0.0,
-    seed: o.Seed = None,
-    n_ctx: o.NCtx = 4096,
-    n_gpu_layers: o.NGpuLayers = 0,
-    threads: o.Threads = None,
-    kernels: o.Kernels = "auto",
-    exact: o.Exact = "auto",
+    *,
+    pair: o.PairOptions,
+    loading: o.TargetOptions,
+    drafting: o.DraftOptions,
+    sampling: o.SamplingOptions,
     as_json: o.Json = False,
 ) -> None:
     """Time both ways of every question in turn; ratios are medians of pairs, with the 10th and 90th percentile."""
     questions = load_questions(folder, [name for name in sets.split(",") if name], limit)
-    params = o.sampling_params(temperature, top_k, top_p, min_p, 0 if seed is None else seed, max_tokens)
-    draft = o.draft_params(chain, tree)
+    params = replace(sampling, seed=sampling.seed or 0).params(max_tokens)
     rows: dict[str, Row] = {}
-    with open_session(
-        o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
-    ) as session:
+    with open_session(pair, loading, drafting) as session:
         if session.engine.draft is None:
             raise ValueError("there is nothing to compare without a head; name one with --head")
         with busy_neighbours(neighbours):
             for question in track(questions, description="timing", console=stderr):
                 ids = session.encode([{"role": "user", "content": question.text}])
-                rows.setdefault(question.set, Row(question.set)).run(session.engine, ids, params, draft)
+                rows.setdefault(question.set, Row(question.set)).run(session.engine, ids, params)
     reports = [row.as_dict() for row in rows.values()]
     if as_json:
         print(json.dumps(reports))

@@ -11,7 +11,7 @@ import typer
 from prompt_toolkit import PromptSession
 from prompt_toolkit.formatted_text import HTML
 
-from ..config import DraftParams, SamplingParams
+from ..config import SamplingParams
 from ..equality import PLAIN
 from ..errors import ContextFullError
 from ..stats import Stats
@@ -25,32 +25,19 @@ HELP = """/reset         forget the conversation
 /quit          leave (also Ctrl-D); Ctrl-C stops an answer"""
 
 
+@o.command
 def chat(
     system: Annotated[str | None, typer.Option("--system", help="A system message.")] = None,
     max_tokens: Annotated[int | None, typer.Option("-n", "--max-tokens", help="The most tokens of an answer.")] = None,
-    target: o.Target = None,
-    head: o.Head = None,
-    no_draft: o.NoDraft = False,
-    chain: o.Chain = None,
-    tree: o.TreeOption = None,
-    temperature: o.Temperature = 0.0,
-    top_k: o.TopK = 0,
-    top_p: o.TopP = 1.0,
-    min_p: o.MinP = 0.0,
-    seed: o.Seed = None,
-    n_ctx: o.NCtx = 4096,
-    n_gpu_layers: o.NGpuLayers = 0,
-    threads: o.Threads = None,
-    kernels: o.Kernels = "auto",
-    exact: o.Exact = "auto",
+    *,
+    pair: o.PairOptions,
+    loading: o.TargetOptions,
+    drafting: o.DraftOptions,
+    sampling: o.SamplingOptions,
 ) -> None:
     """Chat with a model; its answers stream in, with a line of figures under each."""
-    params = o.sampling_params(temperature, top_k, top_p, min_p, seed, max_tokens)
-    draft = o.draft_params(chain, tree)
-    with open_session(
-        o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
-    ) as session:
-        Conversation(session, params, draft, system).run()
+    with open_session(pair, loading, drafting) as session:
+        Conversation(session, sampling.params(max_tokens), system).run()
 
 
 @dataclass(slots=True)
@@ -59,7 +46,6 @@ class Conversation:
 
     session: Session
     params: SamplingParams
-    draft: DraftParams
     system: str | None
     messages: list[dict[str, str]] = field(default_factory=list)
     drafting: bool = True
@@ -110,9 +96,7 @@ class Conversation:
         pieces: list[str] = []
         engine = self.session.engine
         try:
-            steps = engine.generate(
-                self.session.encode(self.messages), self.params, self.draft if self.drafting else PLAIN
-            )
+            steps = engine.generate(self.session.encode(self.messages), self.params, None if self.drafting else PLAIN)
             for step in steps:
                 pieces.append(step.text)
                 print(step.text, end="", flush=True)

@@ -23,6 +23,7 @@ Examples:
 """
 
 
+@o.command
 def generate(
     prompt: Annotated[str, typer.Option("-p", "--prompt", help="The prompt; - reads it from standard input.")],
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="The most tokens to generate.")] = 512,
@@ -35,38 +36,24 @@ def generate(
     json_schema: Annotated[
         Path | None, typer.Option("--json-schema", help="A JSON schema file the text must follow.")
     ] = None,
-    target: o.Target = None,
-    head: o.Head = None,
-    no_draft: o.NoDraft = False,
-    chain: o.Chain = None,
-    tree: o.TreeOption = None,
-    temperature: o.Temperature = 0.0,
-    top_k: o.TopK = 0,
-    top_p: o.TopP = 1.0,
-    min_p: o.MinP = 0.0,
-    seed: o.Seed = None,
-    n_ctx: o.NCtx = 4096,
-    n_gpu_layers: o.NGpuLayers = 0,
-    threads: o.Threads = None,
-    kernels: o.Kernels = "auto",
-    exact: o.Exact = "auto",
+    *,
+    pair: o.PairOptions,
+    loading: o.TargetOptions,
+    drafting: o.DraftOptions,
+    sampling: o.SamplingOptions,
     as_json: o.Json = False,
 ) -> None:
     """Answer one prompt; the text goes to standard output as it comes."""
     text = sys.stdin.read() if prompt == "-" else prompt
-    params = o.sampling_params(
-        temperature, top_k, top_p, min_p, seed, max_tokens, stop or (), o.read_file(grammar), o.read_file(json_schema)
-    )
-    draft = o.draft_params(chain, tree)
-    with open_session(
-        o.find_pair(target, head, no_draft), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
-    ) as session:
+    constraint = {"grammar": o.read_file(grammar), "json_schema": o.read_file(json_schema)}
+    params = sampling.params(max_tokens, stop=tuple(stop or ()), **constraint)
+    with open_session(pair, loading, drafting) as session:
         messages = [{"role": "system", "content": system}] if system is not None else []
         ids = session.raw(text) if raw else session.encode([*messages, {"role": "user", "content": text}])
         pieces: list[str] = []
         tokens: list[int] = []
         reason = "stop"
-        for step in session.engine.generate(ids, params, draft):
+        for step in session.engine.generate(ids, params):
             pieces.append(step.text)
             tokens += step.token_ids
             reason = step.finish_reason or reason

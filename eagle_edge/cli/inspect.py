@@ -18,25 +18,22 @@ from ..pair import pair_differences
 from . import options as o
 
 
+@o.command
 def inspect(
-    target: o.Target = None,
-    head: o.Head = None,
-    n_ctx: o.NCtx = 4096,
-    n_gpu_layers: o.NGpuLayers = 0,
-    threads: o.Threads = None,
-    kernels: o.Kernels = "auto",
-    exact: o.Exact = "auto",
     load: Annotated[bool, typer.Option("--load/--no-load", help="Also load the pair and measure.")] = True,
+    *,
+    pair: o.PairOptions,
+    loading: o.TargetOptions,
     as_json: o.Json = False,
 ) -> None:
     """Describe a pair and say whether it fits. Exit code 1 when it does not."""
-    pair = o.find_pair(target, head)
-    report: dict[str, Any] = {"target": describe_target(read_header(pair.target))}
-    if pair.head is not None:
-        report["head"], report["differences"] = describe_pair(pair.head, pair.target)
+    target, head = pair.files()
+    report: dict[str, Any] = {"target": describe_target(read_header(target))}
+    if head is not None:
+        report["head"], report["differences"] = describe_pair(head, target)
         report["fits"] = not report["differences"]
     if load and report.get("fits", True):
-        report["here"] = measure(pair, o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact)
+        report["here"] = measure(target, head, loading)
     if as_json:
         print(json.dumps(report))
     else:
@@ -88,9 +85,10 @@ def describe_pair(head: Path, target: Path) -> tuple[dict[str, Any], list[str]]:
     }, differences
 
 
-def measure(pair: o.Pair, params: Any, exact: Any) -> dict[str, Any]:
+def measure(target_path: Path, head: Path | None, loading: o.TargetOptions) -> dict[str, Any]:
     """Memory and exactness of the loaded pair."""
-    target, found = open_exact(pair.target, params, exact)
+    params = loading.params()
+    target, found = open_exact(target_path, params, loading.exact)  # type: ignore[arg-type]  # checked there
     with target:
         here: dict[str, Any] = {
             "exact": found.rows_equal,
@@ -100,8 +98,8 @@ def measure(pair: o.Pair, params: Any, exact: Any) -> dict[str, Any]:
             "cache_bytes": target.cache_bytes,
             "taps": "layer inputs" if target.layer_input_taps else "callback",
         }
-        if pair.head is not None:
-            with Draft(pair.head, pair.target, n_ctx=target.n_ctx, n_threads=params.n_threads) as draft:
+        if head is not None:
+            with Draft(head, target_path, n_ctx=target.n_ctx, n_threads=params.n_threads) as draft:
                 here["head_bytes"] = draft.weight_bytes + draft.cache_bytes
         return here
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from ..config import DraftParams, TargetParams
 from ..engine import Engine
 from ..stats import Stats
 from ..template import ChatTemplate
-from .options import Pair
+from .options import DraftOptions, PairOptions, TargetOptions
 
 __all__ = ["Session", "open_session", "stderr"]
 
@@ -48,14 +47,21 @@ class Session:
 
 
 @contextmanager
-def open_session(pair: Pair, params: TargetParams, exact: str, draft: DraftParams) -> Iterator[Session]:
+def open_session(pair: PairOptions, loading: TargetOptions, drafting: DraftOptions) -> Iterator[Session]:
     """Load a pair, showing that something happens, and free it at the end."""
-    with stderr.status(f"loading {pair.target.name}") if sys.stderr.isatty() else _nothing():
-        engine = Engine(pair.target, pair.head, params, exact, draft)  # type: ignore[arg-type]
+    target, head = pair.files()
+    with stderr.status(f"loading {target.name}") if sys.stderr.isatty() else _nothing():
+        engine = Engine(
+            target,
+            None if drafting.no_draft else head,
+            loading.params(),
+            loading.exact,  # type: ignore[arg-type]  # checked there
+            drafting.params(),
+        )
     with engine:
         template = ChatTemplate.of(engine.target)
         if template.is_fallback:
-            stderr.print(f"{pair.target.name} has no chat template; ChatML stands in")
+            stderr.print(f"{target.name} has no chat template; ChatML stands in")
         yield Session(engine, template)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import DependencyError
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from ..train.loop import Report
 
 __all__ = ["train_command"]
@@ -64,7 +66,9 @@ def train_command(
             n_threads=threads,
         ),
     )
-    print(train(params, _Lines()))
+    with _Lines() as progress:
+        path = train(params, progress)
+    print(path)
 
 
 def _seconds(text: str | None) -> float:
@@ -77,7 +81,7 @@ def _seconds(text: str | None) -> float:
 
 
 class _Lines:
-    """Progress on standard error: one line for each stage that is rewritten, with the time left."""
+    """Progress on standard error: a line for each stage, with the time left."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -91,23 +95,27 @@ class _Lines:
             TextColumn("{task.fields[text]}"),
             console=Console(file=sys.stderr),
         )
-        self._tasks: dict[str, Any] = {}
+        self._tasks: dict[str, TaskID] = {}
+        self._acceptance = ""
+
+    def __enter__(self) -> _Lines:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._bar.stop()
 
     def stage(self, name: str, done: float, text: str) -> None:
         """Show how far a stage is."""
         if name not in self._tasks:
-            self._bar.start()
             self._tasks[name] = self._bar.add_task(name, total=1.0, text=text)
         self._bar.update(self._tasks[name], completed=done, text=text)
-        if done >= 1:
-            self._bar.refresh()
-            self._bar.stop()
 
     def report(self, report: Report) -> None:
         """Show where the training loop is."""
-        text = f"loss {report.loss:.3f}"
         if report.acceptance is not None:
             self._acceptance = " ".join(f"{rate:.2f}" for rate in report.acceptance.first)
-        if getattr(self, "_acceptance", ""):
-            text += f"  acceptance by depth {self._acceptance}"
-        self.stage("training", report.done, text)
+        text = f"loss {report.loss:.3f}" if report.loss == report.loss else ""
+        self.stage(
+            "training", report.done, f"{text}  acceptance by depth {self._acceptance}" if self._acceptance else text
+        )

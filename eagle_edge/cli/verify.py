@@ -19,42 +19,31 @@ Sets = Annotated[str, typer.Option("--sets", help="Only these sets, comma-separa
 Limit = Annotated[int | None, typer.Option("--limit", help="Only the first N questions of each set.", min=1)]
 
 
+@o.command
 def verify(
     folder: Folder,
     sets: Sets = "",
     limit: Limit = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.")] = 128,
-    target: o.Target = None,
-    head: o.Head = None,
-    chain: o.Chain = None,
-    tree: o.TreeOption = None,
-    temperature: o.Temperature = 0.0,
-    top_k: o.TopK = 0,
-    top_p: o.TopP = 1.0,
-    min_p: o.MinP = 0.0,
-    seed: o.Seed = None,
-    n_ctx: o.NCtx = 4096,
-    n_gpu_layers: o.NGpuLayers = 0,
-    threads: o.Threads = None,
-    kernels: o.Kernels = "auto",
-    exact: o.Exact = "auto",
+    *,
+    pair: o.PairOptions,
+    loading: o.TargetOptions,
+    drafting: o.DraftOptions,
+    sampling: o.SamplingOptions,
     as_json: o.Json = False,
 ) -> None:
     """Generate every question plainly and drafted, and report each token that differs. Exit code 1 if any does."""
-    if temperature > 0 and seed is None:
+    if sampling.temperature > 0 and sampling.seed is None:
         raise ValueError("at a temperature above 0 two texts are comparable only with a --seed")
     questions = load_questions(folder, [name for name in sets.split(",") if name], limit)
-    params = o.sampling_params(temperature, top_k, top_p, min_p, seed, max_tokens)
-    draft = o.draft_params(chain, tree)
+    params = sampling.params(max_tokens)
     mismatches, n_tokens = [], 0
-    with open_session(
-        o.find_pair(target, head), o.target_params(n_ctx, n_gpu_layers, threads, kernels), exact, draft
-    ) as session:
+    with open_session(pair, loading, drafting) as session:
         if session.engine.draft is None:
             raise ValueError("there is nothing to verify without a head; name one with --head")
         for question in track(questions, description="verifying", console=stderr):
             ids = session.encode([{"role": "user", "content": question.text}])
-            n, mismatch = compare(session.engine, (question.set, question.number), ids, params, draft)
+            n, mismatch = compare(session.engine, (question.set, question.number), ids, params)
             n_tokens += n
             if mismatch is not None:
                 mismatches.append(mismatch)

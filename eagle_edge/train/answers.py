@@ -17,7 +17,7 @@ from ..errors import EagleEdgeError
 from ..target import Target
 from ..template import ChatTemplate
 from .params import DataParams
-from .prompts import own_prompts, read_prompts, user_header
+from .prompts import own_prompts, prompt_key, read_prompts, user_header
 from .shards import Corpus, write_shard
 from .streams import Job, run_jobs
 
@@ -70,21 +70,27 @@ class Recorder:
             on_tokens: called with the tokens held so far after each answer.
 
         Raises:
-            EagleEdgeError: the prompt files are used up and the target is not to write its own.
+            EagleEdgeError: the prompt files are used up and the target is not to write its own, or a whole round of
+                prompts got no answer.
         """
         shards = finished_shards(self.shard_folder)
         number, n_tokens = len(shards), Corpus(shards).n_answer_tokens()
         seen: set[str] = set()
         for earlier in range(number):
-            seen.update(" ".join(prompt.lower().split()) for prompt in self._load(earlier) or [])
+            seen.update(prompt_key(prompt) for prompt in self._load(earlier) or [])
         while n_tokens < self.data.answer_tokens:
             prompts = self._load(number) or self._write(number, seen)
-            passages = []
+            seen.update(map(prompt_key, prompts))
+            before, passages = n_tokens, []
             self.target.set_taps(self.taps)
             for job in run_jobs(self.target, self._jobs(number, prompts), self.data.n_likely):
                 n_tokens += len(job.ids) - 1 - job.n_prompt
                 passages.append((job.number, job.passage(self.data.n_likely)))
                 on_tokens(n_tokens)
+            if n_tokens == before:
+                raise EagleEdgeError(
+                    f"of {len(prompts)} prompts none got an answer: too long, or the target says nothing"
+                )
             passages.sort(key=lambda entry: entry[0])
             write_shard(self.shard_folder / f"{number:05d}", [passage for _, passage in passages])
             number += 1

@@ -13,7 +13,7 @@ from ..errors import FileFormatError, PairError
 from ..target import Target
 from .streams import Job, run_jobs
 
-__all__ = ["OPENERS", "own_prompts", "read_prompts", "user_header"]
+__all__ = ["OPENERS", "own_prompts", "prompt_key", "read_prompts", "user_header"]
 
 # How requests begin. Sampling after one of these spreads what a small model writes over more kinds of requests.
 _OPENERS = """
@@ -113,7 +113,7 @@ def own_prompts(
         seed: of the samples.
         max_tokens: longer ones are thrown away.
         openers: begin three of four with one of ``OPENERS``.
-        seen: what is already there, as ``_key`` says it; extended.
+        seen: what is already there, as ``prompt_key`` says it; extended.
 
     Raises:
         PairError: the target writes hardly anything that can be used.
@@ -131,8 +131,8 @@ def own_prompts(
         number += n_jobs
         for job in sorted(run_jobs(target, jobs), key=lambda job: job.number):
             prompt = _own_prompt(target, job, len(start))
-            if prompt and _key(prompt) not in seen and len(out) < wanted:
-                seen.add(_key(prompt))
+            if prompt and prompt_key(prompt) not in seen and len(out) < wanted:
+                seen.add(prompt_key(prompt))
                 out.append(prompt)
     return out
 
@@ -153,6 +153,6 @@ def _own_prompt(target: Target, job: Job, n_header: int) -> str:
     return "" if "\ufffd" in prompt else prompt
 
 
-def _key(prompt: str) -> str:
+def prompt_key(prompt: str) -> str:
     """What makes two prompts the same: their words, whatever the case and spacing."""
     return " ".join(prompt.lower().split())

@@ -36,6 +36,9 @@ from .vocabulary import Vocabulary, choose
 
 __all__ = ["Progress", "train"]
 
+# The most that the caches of all streams may take; large targets get fewer streams.
+STREAM_CACHE_BYTES = 2 << 30
+
 
 class Progress(Protocol):
     """Hears how far a run is."""
@@ -139,7 +142,8 @@ def _record(
     if needed > 0.95 * free:
         raise EagleEdgeError(f"{folder}: the features need about {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
     progress.stage("answers", have / data.answer_tokens, f"{needed / 1e9:.1f} GB of features to write")
-    settings = TargetParams(n_ctx=stream_context(data), n_batch=512, max_nodes=data.n_streams, streams=True)
+    n_streams = min(data.n_streams, max(1, STREAM_CACHE_BYTES // (stream_context(data) * _cache_bytes(weights))))
+    settings = TargetParams(n_ctx=stream_context(data), n_batch=512, max_nodes=n_streams, streams=True)
     with Target(params.target, settings) as target:
         recorder = Recorder(target, ChatTemplate.of(target), taps, data, params.seed, folder)
 
@@ -147,6 +151,11 @@ def _record(
             progress.stage("answers", min(1.0, n / data.answer_tokens), f"{n} of {data.answer_tokens} answer tokens")
 
         recorder.run(on_tokens)
+
+
+def _cache_bytes(weights: TargetWeights) -> int:
+    """Bytes of one position in a stream's cache: float16 keys and values of all layers."""
+    return weights.n_layer * weights.n_head_kv * weights.head_dim * 2 * 2
 
 
 def _vocabulary(params: TrainParams, corpus: Corpus, target: TargetWeights, folder: Path) -> Vocabulary:

@@ -3,7 +3,8 @@
 
 #include "ggml-cpu.h"
 
-#include <cstring>
+#include <algorithm>
+#include <thread>
 
 namespace ee::kernels {
 
@@ -14,20 +15,44 @@ const weight_layout * layout_of(const ggml_tensor * weight) {
     return plain && current.active->multiply(weight->type) != nullptr ? layout : nullptr;
 }
 
+// Run body(0..n-1) on a few threads where the work is worth starting them.
+template <typename Body> static void in_parallel(int64_t n, size_t n_bytes, Body body) {
+    constexpr size_t WORTH_A_THREAD = 1 << 20;
+    const int64_t n_threads = std::min<int64_t>({n, int64_t(n_bytes / WORTH_A_THREAD) + 1, 8, std::max(1u, std::thread::hardware_concurrency())});
+    const auto share = [=](int64_t i) {
+        for (int64_t k = n * i / n_threads; k < n * (i + 1) / n_threads; ++k) {
+            body(k);
+        }
+    };
+    std::vector<std::thread> threads;
+    for (int64_t i = 1; i < n_threads; ++i) {
+        threads.emplace_back(share, i);
+    }
+    share(0);
+    for (std::thread & thread : threads) {
+        thread.join();
+    }
+}
+
+// Whole rows at a time: llama.cpp sets and reads whole tensors of extra buffer types.
 static void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, size_t offset, size_t size) {
-    GGML_ASSERT(offset == 0 && size == ggml_nbytes(tensor)); // llama.cpp sets whole tensors of extra buffer types
     const weight_layout * layout = layout_of(tensor);
-    GGML_ASSERT(layout != nullptr);
-    lay(*layout, (const uint8_t *) data, (uint8_t *) tensor->data, tensor->ne[1] / ROWS, tensor->ne[0] / layout->block_values);
+    GGML_ASSERT(layout != nullptr && offset == 0 && size == ggml_nbytes(tensor));
+    const size_t group_bytes = ROWS * tensor->nb[1];
+    const int64_t n_groups = tensor->ne[1] / ROWS, n_blocks = tensor->ne[0] / layout->block_values;
+    in_parallel(n_groups, size, [=](int64_t g) {
+        layout->lay_group((const uint8_t *) data + g * group_bytes, (uint8_t *) tensor->data + g * group_bytes, n_blocks);
+    });
 }
 
 static void get_tensor(ggml_backend_buffer_t, const ggml_tensor * tensor, void * data, size_t offset, size_t size) {
     const weight_layout * layout = layout_of(tensor);
-    GGML_ASSERT(layout != nullptr);
-    std::vector<uint8_t> stored(ggml_nbytes(tensor));
-    unlay(*layout, (const uint8_t *) tensor->data, stored.data(), tensor->ne[1] / ROWS, tensor->ne[0] / layout->block_values);
-    GGML_ASSERT(offset + size <= stored.size());
-    memcpy(data, stored.data() + offset, size);
+    GGML_ASSERT(layout != nullptr && offset == 0 && size == ggml_nbytes(tensor));
+    const size_t group_bytes = ROWS * tensor->nb[1];
+    const int64_t n_blocks = tensor->ne[0] / layout->block_values;
+    for (int64_t g = 0; g < tensor->ne[1] / ROWS; ++g) {
+        layout->unlay_group((const uint8_t *) tensor->data + g * group_bytes, (uint8_t *) data + g * group_bytes, n_blocks);
+    }
 }
 
 static const char * get_name(ggml_backend_buffer_type_t) {

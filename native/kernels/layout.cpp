@@ -103,19 +103,64 @@ static void restore_q6_k(const uint8_t * arranged, uint8_t * stored) {
     memcpy(stored, arranged + 18, 192);
 }
 
+using block_fn = void (*)(const uint8_t * from, uint8_t * to);
+
+// Visit the 16 rows of every block: move(stored block, laid fields, laid dwords, row).
+template <int BYTES, int FIELDS, typename Stored, typename Laid, typename Move>
+static void walk(Stored * stored, Laid * laid, int64_t n_blocks, Move move) {
+    constexpr int64_t field_bytes = FIELDS * 2 * ROWS, dword_bytes = (BYTES - 2 * FIELDS) * ROWS;
+    for (int64_t b = 0; b < n_blocks; ++b) {
+        for (int row = 0; row < ROWS; ++row) {
+            move(stored + (row * n_blocks + b) * BYTES, laid + b * field_bytes + 2 * row,
+                 laid + n_blocks * field_bytes + b * dword_bytes + 4 * row);
+        }
+    }
+}
+
+template <int BYTES, int FIELDS, block_fn ARRANGE> static void lay_group(const uint8_t * stored, uint8_t * laid, int64_t n_blocks) {
+    walk<BYTES, FIELDS>(stored, laid, n_blocks, [](const uint8_t * from, uint8_t * fields, uint8_t * dwords) {
+        uint8_t block[BYTES];
+        ARRANGE(from, block);
+        for (int f = 0; f < FIELDS; ++f) {
+            memcpy(fields + f * ROWS * 2, block + 2 * f, 2);
+        }
+        for (int d = 0; d < (BYTES - 2 * FIELDS) / 4; ++d) {
+            memcpy(dwords + d * ROWS * 4, block + 2 * FIELDS + 4 * d, 4);
+        }
+    });
+}
+
+template <int BYTES, int FIELDS, block_fn RESTORE> static void unlay_group(const uint8_t * laid, uint8_t * stored, int64_t n_blocks) {
+    walk<BYTES, FIELDS>(stored, laid, n_blocks, [](uint8_t * to, const uint8_t * fields, const uint8_t * dwords) {
+        uint8_t block[BYTES];
+        for (int f = 0; f < FIELDS; ++f) {
+            memcpy(block + 2 * f, fields + f * ROWS * 2, 2);
+        }
+        for (int d = 0; d < (BYTES - 2 * FIELDS) / 4; ++d) {
+            memcpy(block + 2 * FIELDS + 4 * d, dwords + d * ROWS * 4, 4);
+        }
+        RESTORE(block, to);
+    });
+}
+
+template <int BYTES, int FIELDS, block_fn ARRANGE, block_fn RESTORE>
+static constexpr weight_layout describe(int type, int values, int offset, bool floats) {
+    return {type, values, BYTES, FIELDS, offset, floats, RESTORE, lay_group<BYTES, FIELDS, ARRANGE>, unlay_group<BYTES, FIELDS, RESTORE>};
+}
+
 static const weight_layout LAYOUTS[] = {
-    // type          values bytes fields dwords offset floats
-    {GGML_TYPE_Q4_0, 32, 18, 1, 4, 8, false, copy<18>, copy<18>},
-    {GGML_TYPE_Q4_1, 32, 20, 2, 4, 0, false, copy<20>, copy<20>},
-    {GGML_TYPE_Q5_0, 32, 22, 1, 5, 16, false, arrange_q5<1>, restore_q5<1>},
-    {GGML_TYPE_Q5_1, 32, 24, 2, 5, 0, false, arrange_q5<2>, restore_q5<2>},
-    {GGML_TYPE_Q8_0, 32, 34, 1, 8, 128, false, flip_q8_0, flip_q8_0},
-    {GGML_TYPE_IQ4_NL, 32, 18, 1, 4, 128, false, copy<18>, copy<18>},
-    {GGML_TYPE_Q4_K, 256, 144, 2, 35, 0, false, arrange_k<144>, restore_k<144>},
-    {GGML_TYPE_Q5_K, 256, 176, 2, 43, 0, false, arrange_k<176>, restore_k<176>},
-    {GGML_TYPE_Q6_K, 256, 210, 1, 52, 32, false, arrange_q6_k, restore_q6_k},
-    {GGML_TYPE_F16, 32, 64, 32, 0, 0, true, copy<64>, copy<64>},
-    {GGML_TYPE_BF16, 32, 64, 32, 0, 0, true, copy<64>, copy<64>},
+    // bytes, 2-byte fields, and type, values, offset, floats
+    describe<18, 1, copy<18>, copy<18>>(GGML_TYPE_Q4_0, 32, 8, false),
+    describe<20, 2, copy<20>, copy<20>>(GGML_TYPE_Q4_1, 32, 0, false),
+    describe<22, 1, arrange_q5<1>, restore_q5<1>>(GGML_TYPE_Q5_0, 32, 16, false),
+    describe<24, 2, arrange_q5<2>, restore_q5<2>>(GGML_TYPE_Q5_1, 32, 0, false),
+    describe<34, 1, flip_q8_0, flip_q8_0>(GGML_TYPE_Q8_0, 32, 128, false),
+    describe<18, 1, copy<18>, copy<18>>(GGML_TYPE_IQ4_NL, 32, 128, false),
+    describe<144, 2, arrange_k<144>, restore_k<144>>(GGML_TYPE_Q4_K, 256, 0, false),
+    describe<176, 2, arrange_k<176>, restore_k<176>>(GGML_TYPE_Q5_K, 256, 0, false),
+    describe<210, 1, arrange_q6_k, restore_q6_k>(GGML_TYPE_Q6_K, 256, 32, false),
+    describe<64, 32, copy<64>, copy<64>>(GGML_TYPE_F16, 32, 0, true),
+    describe<64, 32, copy<64>, copy<64>>(GGML_TYPE_BF16, 32, 0, true),
 };
 
 const weight_layout * find_layout(int type) {
@@ -125,50 +170,6 @@ const weight_layout * find_layout(int type) {
         }
     }
     return nullptr;
-}
-
-constexpr int MAX_BLOCK_BYTES = 210;
-
-void lay(const weight_layout & layout, const uint8_t * stored, uint8_t * laid, int64_t n_groups, int64_t n_blocks) {
-    const int64_t row_bytes = n_blocks * layout.block_bytes, field_bytes = layout.n_fields * 2 * ROWS;
-    const int64_t dword_bytes = layout.n_dwords * 4 * ROWS;
-    for (int64_t g = 0; g < n_groups; ++g, stored += ROWS * row_bytes, laid += ROWS * row_bytes) {
-        for (int64_t b = 0; b < n_blocks; ++b) {
-            uint8_t * fields = laid + b * field_bytes;
-            uint8_t * dwords = laid + n_blocks * field_bytes + b * dword_bytes;
-            for (int row = 0; row < ROWS; ++row) {
-                uint8_t block[MAX_BLOCK_BYTES];
-                layout.arrange(stored + row * row_bytes + b * layout.block_bytes, block);
-                for (int f = 0; f < layout.n_fields; ++f) {
-                    memcpy(fields + (f * ROWS + row) * 2, block + 2 * f, 2);
-                }
-                for (int d = 0; d < layout.n_dwords; ++d) {
-                    memcpy(dwords + (d * ROWS + row) * 4, block + 2 * layout.n_fields + 4 * d, 4);
-                }
-            }
-        }
-    }
-}
-
-void unlay(const weight_layout & layout, const uint8_t * laid, uint8_t * stored, int64_t n_groups, int64_t n_blocks) {
-    const int64_t row_bytes = n_blocks * layout.block_bytes, field_bytes = layout.n_fields * 2 * ROWS;
-    const int64_t dword_bytes = layout.n_dwords * 4 * ROWS;
-    for (int64_t g = 0; g < n_groups; ++g, stored += ROWS * row_bytes, laid += ROWS * row_bytes) {
-        for (int64_t b = 0; b < n_blocks; ++b) {
-            const uint8_t * fields = laid + b * field_bytes;
-            const uint8_t * dwords = laid + n_blocks * field_bytes + b * dword_bytes;
-            for (int row = 0; row < ROWS; ++row) {
-                uint8_t block[MAX_BLOCK_BYTES];
-                for (int f = 0; f < layout.n_fields; ++f) {
-                    memcpy(block + 2 * f, fields + (f * ROWS + row) * 2, 2);
-                }
-                for (int d = 0; d < layout.n_dwords; ++d) {
-                    memcpy(block + 2 * layout.n_fields + 4 * d, dwords + (d * ROWS + row) * 4, 4);
-                }
-                layout.restore(block, stored + row * row_bytes + b * layout.block_bytes);
-            }
-        }
-    }
 }
 
 } // namespace ee::kernels

@@ -14,19 +14,16 @@ struct weight_layout {
     int block_values;    // weights of a stored block
     int block_bytes;
     int n_fields;        // 2-byte fields, scales or whole weights
-    int n_dwords;        // groups of 4 bytes
     int offset;          // what the kernel's unsigned weights exceed the true ones by
     bool floats;         // activations stay float32
-    // A stored block to its fields followed by its dwords, and back.
-    void (*arrange)(const uint8_t * stored, uint8_t * arranged);
+    // An arranged block (its fields, then its dwords) as it is stored.
     void (*restore)(const uint8_t * arranged, uint8_t * stored);
+    // Re-lay one group of 16 rows of n_blocks blocks, or put it back.
+    void (*lay_group)(const uint8_t * stored, uint8_t * laid, int64_t n_blocks);
+    void (*unlay_group)(const uint8_t * laid, uint8_t * stored, int64_t n_blocks);
 };
 
 // The layout of a ggml_type, or nullptr when the kernels leave the type to llama.cpp.
 const weight_layout * find_layout(int type);
-
-// Re-lay groups of 16 rows of n_blocks blocks, or put them back.
-void lay(const weight_layout & layout, const uint8_t * stored, uint8_t * laid, int64_t n_groups, int64_t n_blocks);
-void unlay(const weight_layout & layout, const uint8_t * laid, uint8_t * stored, int64_t n_groups, int64_t n_blocks);
 
 } // namespace ee::kernels
