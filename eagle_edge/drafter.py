@@ -122,7 +122,7 @@ class Drafter:
         if draft is None or backlog is None or len(backlog) == 0:
             return chain(ids[-1], np.empty(0, np.int32))
         backlog.read()
-        return draft.propose(ids[-1], self._params, room)
+        return draft.propose(ids[-1], self._params, room, noise, temperature)
 
     def _noise(self, sampler: Sampler, position: int) -> Callable[[int], Float32] | None:
         """The noise of the target's own choice ``depth`` below the root, where its choice is a sample of that kind."""
