@@ -12,11 +12,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import platform
-import statistics
 import tempfile
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,13 @@ __all__ = ["CostModel", "Costs", "Curve", "load_state", "save_state", "state_fil
 
 Float64 = npt.NDArray[np.float64]
 
-_MEMORY = 64  # calls a running mean remembers
-_KNOWN = 3  # calls after which a mean can tell a busy machine from an unknown cost
+_MEMORY = 64.0  # calls of a size that its mean remembers, and calls after which an unseen size is half forgotten
+_KNOWN = 3  # calls after which a size can tell a busy machine from an unknown cost
+_BORROWED = 16  # calls that a cost with another number of threads counts as
 _SURE = 2  # calls that are believed; one may have been unlucky
+_TO_LOAD = 0.3  # of a surprise that is put down to the load of the machine
+_SURPRISE = 0.5  # the most that one call can surprise, as a logarithm
 _GUESSED_SLOPE = 0.15  # of the cost of a row that one more costs, while only one size was seen
-_RECENT = 9  # calls that decide how busy the machine is
-_OUTLIER = 4.0  # a call that took this many times its mean counts as that many
 _REFRESH = 8  # observations between two fits of the whole curve
 
 
@@ -51,9 +51,10 @@ class Curve:
     def __init__(self, n_max: int) -> None:
         self.n_max = n_max
         self.busy = 1.0
-        self._mean = np.zeros(n_max + 1)  # by rows; at no load
+        self._mean = np.zeros(n_max + 1)  # by rows; geometric, at no load
         self._count = np.zeros(n_max + 1)  # 0: never seen
-        self._ratios: deque[float] = deque(maxlen=_RECENT)
+        self._seen = np.zeros(n_max + 1)  # the latest call of that size
+        self._n_calls = 0
         self._expected = self._optimistic = np.zeros(n_max + 1)
         self._stale = 0
 
@@ -63,18 +64,26 @@ class Curve:
         return not self._count.any()
 
     def observe(self, n: int, ms: float) -> None:
-        """Learn from a call of ``n`` rows that took ``ms``."""
+        """Learn from a call of ``n`` rows that took ``ms``.
+
+        A surprise is shared between the load, which all sizes have in common, and the size itself: little where the
+        size is seen all the time, more the longer ago its last call was (the gains of a Kalman filter, simplified).
+        """
         if not 1 <= n <= self.n_max or not ms > 0:
             return
-        mean, count = float(self._mean[n]), float(self._count[n])
-        if count >= _KNOWN:
-            self._ratios.append(ms / mean)
-            self.busy = statistics.median(self._ratios)
-        at_rest = ms / self.busy
-        if count:
-            at_rest = min(at_rest, _OUTLIER * mean)
+        count, mean = float(self._count[n]), float(self._mean[n])
+        self._n_calls += 1
+        if count == 0:
+            self._mean[n] = ms / self.busy
+        else:
+            surprise = min(max(math.log(ms / (mean * self.busy)), -_SURPRISE), _SURPRISE)
+            if count >= _KNOWN:
+                self.busy *= math.exp(_TO_LOAD * surprise)
+                surprise *= 1 - _TO_LOAD
+            age = self._n_calls - float(self._seen[n])
+            self._mean[n] = mean * math.exp(surprise * max(1 / (count + 1), age / (age + _MEMORY)))
         self._count[n] = min(count + 1, _MEMORY)
-        self._mean[n] += (at_rest - mean) / self._count[n]
+        self._seen[n] = self._n_calls
         self._stale += _REFRESH if count < _KNOWN else 1
 
     def at(self, n: int) -> float:
@@ -170,7 +179,7 @@ class CostModel:
             if self._by_threads:
                 nearest = min(self._by_threads, key=lambda known: abs(known - n_threads))
                 for name, curve in self._by_threads[nearest].curves().items():
-                    costs.curves()[name].restore([[n, ms, _KNOWN] for n, ms, _ in curve.to_json()])
+                    costs.curves()[name].restore([[n, ms, _BORROWED] for n, ms, _ in curve.to_json()])
             self._by_threads[n_threads] = costs
         return self._by_threads[n_threads]
 

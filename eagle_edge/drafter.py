@@ -129,7 +129,7 @@ class Drafter:
         draft = self.draft
         if draft is None or sampler.params.temperature == 0 or sampler.params.rule != "gumbel":
             return None
-        return lambda depth: sampler.gumbel(draft.vocab, position + depth - 1).astype(np.float32)
+        return lambda depth: sampler.rough_gumbel(draft.vocab, position + depth - 1)
 
     @contextmanager
     def _given_up_on_failure(self) -> Generator[None, None, None]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,12 @@ from .cost import CostModel, Costs, Curve
 from .expand import Children
 from .growth import Growth, Prices
 from .guesses import ROOT, Guesses
+from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
 from .tree import Tree
 from .worth import Worth
 
-__all__ = ["Head", "Policy"]
+__all__ = ["Policy"]
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
@@ -38,24 +39,13 @@ Float64 = npt.NDArray[np.float64]
 
 _SMOOTHING = 1 / 32  # of a round in the running rate
 _EXPLORING = 0.005  # share of the time that may go into trees of sizes that nobody has timed
+_COMPARE = 64  # rounds after which a lone row is timed again; in a round worth little, or thrice as late in any
+_SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surprise to be timed again at once
+_LONE_RUNS = 3  # times in a row at most
 _LONGEST_SUFFIX = 32  # tokens
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
 _JUDGED = 4  # children of a node to learn from, likeliest first
 _VERSION = 1  # of what is kept between runs
-
-
-class Head(Protocol):
-    """The part of a draft that a policy uses."""
-
-    @property
-    def first(self) -> Children:
-        """Children of the last pair read."""
-
-    def level(self, tokens: Int32, parents: Int32, top_k: int) -> Children:
-        """Children of nodes of this round's tree."""
-
-    def perturb(self, noise: Float32 | None, scale: float) -> None:
-        """Rank children by softmax(logits * scale + noise) from now on."""
 
 
 @dataclass(slots=True)
@@ -65,7 +55,8 @@ class _Round:
     guesses: Guesses = field(default_factory=Guesses)
     suffix: list[int] = field(default_factory=list)
     suffix_length: int = 0
-    noisy: bool = False
+    samples: bool = False  # whether the target draws its tokens
+    noisy: bool = False  # whether the head guessed with the target's noise
     sampled: bool = False  # a chain drawn at random, without guesses
     n_nodes: int = 1
     n_threads: int = 1
@@ -92,11 +83,14 @@ class Policy:
         self._growth = Growth(params)
         self._calibration = {False: HeadCalibration(), True: HeadCalibration()}  # by same-noise drafting
         self._suffixes = SuffixCalibration()
+        self._same_noise = SameNoise()
         self._worth = {False: Worth(), True: Worth()}  # by whether a suffix competes
         self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
         self._tail_ms = 0.0  # running mean of the time after the last level
         self._spent_ms = self._explored_ms = 0.0
+        self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
+        self._usual_gain = 0.0  # running mean
         self.n_rounds = 0
         self.start()
 
@@ -140,14 +134,14 @@ class Policy:
         worth = self._worth[without > 0]
         asked = head is not None and backlog is not None and len(backlog) > 0 and worth.asks()
         if asked and head is not None and backlog is not None:
-            start = self._ask(head, backlog, prices, room, _Noise(noise, temperature))
+            start = self._ask(head, backlog, prices, room, Noise(noise, temperature))
         this.guesses.graft(this.suffix, given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
         n = int(np.argmax(gains))
         if asked:
             worth.note(float(gains[n]) - prices.rate * this.draft_ms - without, costs)
         self._note_rate(this, float(gains[n]), n, prices)
-        n = self._explore(n, costs, prices)
+        n = self._explore(n, float(gains[n]), costs, prices)
         tree = this.guesses.tree(ids[-1], n)
         if asked:
             self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
@@ -181,7 +175,13 @@ class Policy:
         """
         this = self._round
         self.n_rounds += 1
-        self.costs.at(this.n_threads).verify.observe(n_nodes, verify_ms)
+        verify = self.costs.at(this.n_threads).verify
+        if n_nodes == 1:
+            surprised = not verify.is_empty and abs(np.log(verify_ms / verify.at(1))) > _SURPRISING
+            again = surprised and self._n_lone < _LONE_RUNS
+            self._n_lone = self._n_lone + 1 if again else 0
+            self._since_lone = 3 * _COMPARE if again else 0
+        verify.observe(n_nodes, verify_ms)
         self._spent_ms += this.draft_ms + verify_ms
         if this.sampled:
             n_met = min(len(tokens), n_nodes - 1)
@@ -189,7 +189,10 @@ class Policy:
             return
         if n_nodes != this.n_nodes:
             self._explored_ms += max(0.0, verify_ms - this.ordinary_ms)
-        self._calibration[this.noisy].observe(*_outcomes(this.guesses, tokens))
+        outcomes = _outcomes(this.guesses, tokens)
+        self._calibration[this.noisy].observe(*outcomes)
+        if this.samples and outcomes[2]:
+            self._same_noise.note(this.noisy, outcomes[2][0])
         n_tried = min(len(tokens), len(this.suffix))
         n_accepted = next((i for i in range(n_tried) if tokens[i] != this.suffix[i]), n_tried)
         self._suffixes.observe(this.suffix_length, n_accepted, n_tried)
@@ -205,10 +208,14 @@ class Policy:
         gains = np.cumsum(chance) - prices.rate * (prices.verify_ms[2 : len(chance) + 2] - prices.verify_ms[1])
         return max(0.0, float(gains.max(initial=0.0)))
 
-    def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: _Noise) -> float:
+    def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> float:
         """Let the head read and guess; returns the time when it was done."""
         this, costs = self._round, self.costs.at(self._round.n_threads)
-        this.noisy = noise.at is not None
+        this.samples = noise.at is not None
+        if noise.at is not None and self._same_noise.chooses():
+            this.noisy = True
+        else:
+            noise = NO_NOISE
         calibrate = self._calibration[this.noisy]
         started, n_levels = self._clock(), 0
 
@@ -248,9 +255,16 @@ class Policy:
         self._tokens += _SMOOTHING * (expected - self._tokens)
         self._time += _SMOOTHING * ((verify_ms + this.draft_ms) / lone - self._time)
 
-    def _explore(self, n: int, costs: Costs, prices: Prices) -> int:
-        """``n``, or while that is cheap a size that nobody has timed and that may be better."""
+    def _explore(self, n: int, gain: float, costs: Costs, prices: Prices) -> int:
+        """``n``, or now and then another size: a lone row to compare with, or one that may be better, untimed so far.
+
+        What drafting is compared with has to be known as of now, and a text that is always drafted never shows it.
+        """
         this = self._round
+        self._since_lone += 1
+        if self._since_lone > _COMPARE * (1 if gain < self._usual_gain else 3):
+            return 0
+        self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
         this.n_nodes, this.ordinary_ms = n + 1, float(prices.verify_ms[n + 1])
         if self._explored_ms > _EXPLORING * self._spent_ms:
             return n
@@ -269,6 +283,7 @@ class Policy:
             "suffixes": self._suffixes.to_json(),
             "worth": [self._worth[competes].mean for competes in (False, True)],
             "rate": [self._tokens, self._time],
+            "same_noise": self._same_noise.to_json(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> bool:
@@ -282,29 +297,12 @@ class Policy:
             for noisy in (False, True):
                 other._calibration[noisy].restore(state["heads"][noisy])
                 other._worth[noisy].mean = min(max(float(state["worth"][noisy]), -9.0), 9.0)
+            other._same_noise.restore(state["same_noise"])
             other._tokens, other._time = (min(max(float(x), 1.0), 256.0) for x in state["rate"])
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return False
         self.__dict__.update(other.__dict__)
         return True
-
-
-class _Noise:
-    """The target's noise, for a head that guesses a sample; nothing where there is none."""
-
-    def __init__(self, at: Callable[[int], Float32] | None, temperature: float) -> None:
-        self.at = at
-        self._scale = 1 / temperature if at is not None else 1.0
-
-    def perturb(self, head: Head, depth: int) -> None:
-        """From now on children lie ``depth`` below the root."""
-        if self.at is not None:
-            head.perturb(self.at(depth), self._scale)
-
-    def stop(self, head: Head) -> None:
-        """Perturb no more."""
-        if self.at is not None:
-            head.perturb(None, 1.0)
 
 
 def _outcomes(guesses: Guesses, tokens: Sequence[int]) -> tuple[list[float], list[int], list[bool]]:
