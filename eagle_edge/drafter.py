@@ -100,7 +100,8 @@ class Drafter:
 
     def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
         """Learn from what the target said to the tree of ``n_nodes``: it chose ``tokens``, after ``verify_ms``."""
-        self.policy.observe(tokens, n_nodes, verify_ms)
+        if self._params.automatic:
+            self.policy.observe(tokens, n_nodes, verify_ms)
 
     def _sampled(
         self, ids: Sequence[int], sampler: Sampler, limit: int, n_threads: int

@@ -108,11 +108,12 @@ class Growth:
     def _further(self, chance: float, depth: int, price: float, prices: Prices) -> float:
         """What levels after the next one are worth along the likeliest path, less their cost; at least 0."""
         best = total = 0.0
+        likeliest = self._children[:, :3].tolist()
+        level = prices.rate * float(prices.level_ms[1])
         for ahead in range(1, min(_AHEAD, self._params.depth - depth)):
-            chance *= float(self._children[min(depth + ahead - 1, _DEPTHS - 1), 0])
-            likeliest = self._children[min(depth + ahead, _DEPTHS - 1)][:3]
-            total += sum(max(chance * child - price, 0.0) for child in likeliest.tolist())
-            total -= prices.rate * float(prices.level_ms[1])
+            chance *= likeliest[min(depth + ahead - 1, _DEPTHS - 1)][0]
+            children = likeliest[min(depth + ahead, _DEPTHS - 1)]
+            total += sum(max(chance * child - price, 0.0) for child in children) - level
             best = max(best, total)
         return best
 

@@ -70,6 +70,8 @@ class Guesses:
 
         Where both propose a token the higher chance counts, and what the chain gains its siblings lose.
         """
+        if not tokens:
+            return
         node = ROOT
         for token, chance in zip(tokens, given.tolist(), strict=True):
             at = self.child(node, token)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,8 @@ from .config import DraftParams
 from .cost import CostModel, Costs, Curve
 from .expand import Children
 from .growth import Growth, Prices
-from .guesses import ROOT, Guesses
+from .guesses import ROOT
+from .round import Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
 from .tree import Tree
@@ -44,24 +44,7 @@ _SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surpris
 _LONE_RUNS = 3  # times in a row at most
 _LONGEST_SUFFIX = 32  # tokens
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
-_JUDGED = 4  # children of a node to learn from, likeliest first
 _VERSION = 1  # of what is kept between runs
-
-
-@dataclass(slots=True)
-class _Round:
-    """What a round proposed, to learn from what the target says to it."""
-
-    guesses: Guesses = field(default_factory=Guesses)
-    suffix: list[int] = field(default_factory=list)
-    suffix_length: int = 0
-    samples: bool = False  # whether the target draws its tokens
-    noisy: bool = False  # whether the head guessed with the target's noise
-    sampled: bool = False  # a chain drawn at random, without guesses
-    n_nodes: int = 1
-    n_threads: int = 1
-    ordinary_ms: float = 0.0  # of verifying, as expected of the tree that would be taken without exploring
-    draft_ms: float = 0.0  # as expected of the head's calls
 
 
 class Policy:
@@ -97,7 +80,7 @@ class Policy:
     def start(self) -> None:
         """Begin another text."""
         self._index = SuffixIndex()
-        self._round = _Round()
+        self._round = Round()
 
     # -- one round -----------------------------------------------------------------------------------------------------
 
@@ -122,7 +105,7 @@ class Policy:
             noise: see ``Draft.propose``.
             temperature: the target's.
         """
-        this = self._round = _Round(n_threads=n_threads)
+        this = self._round = Round(n_threads=n_threads)
         costs = self.costs.at(n_threads)
         if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
             return this.guesses.tree(ids[-1], 0)
@@ -149,7 +132,7 @@ class Policy:
 
     def chain_length(self, n_threads: int) -> int:
         """Tokens of a sampled chain, whose chances are known only after it is drawn: the best on average."""
-        this = self._round = _Round(n_threads=n_threads, sampled=True)
+        this = self._round = Round(n_threads=n_threads, sampled=True)
         costs = self.costs.at(n_threads)
         if costs.verify.is_empty:
             return 0
@@ -189,7 +172,7 @@ class Policy:
             return
         if n_nodes != this.n_nodes:
             self._explored_ms += max(0.0, verify_ms - this.ordinary_ms)
-        outcomes = _outcomes(this.guesses, tokens)
+        outcomes = this.outcomes(tokens)
         self._calibration[this.noisy].observe(*outcomes)
         if this.samples and outcomes[2]:
             self._same_noise.note(this.noisy, outcomes[2][0])
@@ -248,7 +231,7 @@ class Policy:
         this.draft_ms += costs.extend.at(min(n_pairs, _USUAL_PAIRS)) + self._tail_ms
         return started
 
-    def _note_rate(self, this: _Round, gain: float, n: int, prices: Prices) -> None:
+    def _note_rate(self, this: Round, gain: float, n: int, prices: Prices) -> None:
         verify_ms = float(prices.verify_ms[n + 1])
         lone = float(prices.verify_ms[1])
         expected = 1 + gain + prices.rate * (verify_ms - lone)
@@ -303,24 +286,3 @@ class Policy:
             return False
         self.__dict__.update(other.__dict__)
         return True
-
-
-def _outcomes(guesses: Guesses, tokens: Sequence[int]) -> tuple[list[float], list[int], list[bool]]:
-    """What is known of the head's guesses: log-probability, depth of the parent, and whether the target agreed.
-
-    The target's choice at an accepted node judges all children of that node, whether they were verified or not.
-    """
-    logprobs: list[float] = []
-    depths: list[int] = []
-    accepted: list[bool] = []
-    node: int | None = ROOT
-    for depth, token in enumerate(tokens):
-        children = np.flatnonzero(guesses.parent == node)[:_JUDGED]
-        for child in children[~np.isnan(guesses.logprob[children])].tolist():
-            logprobs.append(float(guesses.logprob[child]))
-            depths.append(depth)
-            accepted.append(int(guesses.tokens[child]) == token)
-        node = guesses.child(ROOT if node is None else node, token)
-        if node is None:
-            break
-    return logprobs, depths, accepted

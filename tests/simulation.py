@@ -6,7 +6,7 @@ head's own probabilities after a distortion, so how often each candidate is righ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,29 +16,11 @@ from eagle_edge.backlog import Backlog
 from eagle_edge.config import DraftParams
 from eagle_edge.expand import Children, expand
 from eagle_edge.policy import Policy
+from eagle_edge.replay import Machine
 from eagle_edge.tree import Tree
 
 N_VOCAB = 1000
 TOP_K = 10
-
-
-@dataclass
-class Machine:
-    """What calls cost, in milliseconds by rows, and the time; ``load`` multiplies everything."""
-
-    verify: Callable[[int], float]
-    level: Callable[[int], float] = lambda n: 0.3 + 0.03 * n
-    extend: Callable[[int], float] = lambda n: 0.35 + 0.02 * n
-    load: Callable[[float], float] = lambda ms: 1.0
-    ms: float = 0.0
-
-    def spend(self, ms: float) -> None:
-        """Let a call of ``ms`` pass."""
-        self.ms += ms * self.load(self.ms)
-
-    def clock(self) -> float:
-        """Seconds."""
-        return self.ms / 1e3
 
 
 @dataclass

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simulation import N_VOCAB, Machine, Text, run
+from simulation import N_VOCAB, Text, run
 
 from eagle_edge.config import DraftParams
 from eagle_edge.policy import Policy
+from eagle_edge.replay import Machine
 
 BOUNDS = DraftParams(64, 15, 10, automatic=True)
 PLAIN = DraftParams(total=1)
