@@ -26,6 +26,7 @@ class TargetParams:
         n_ctx: positions of text; 0 takes the model's own context.
         n_batch: most tokens of one prefill call, 1..4096.
         n_threads: CPU threads.
+        make_room: use fewer threads while other programs keep processors busy.
         n_gpu_layers: layers on the GPU; 0 none, -1 all.
         type_k, type_v: types of the K and V caches, a key of ``KV_TYPES``.
         flash_attn: "auto", "on" or "off".
@@ -44,6 +45,7 @@ class TargetParams:
     n_ctx: int = 4096
     n_batch: int = 512
     n_threads: int = field(default_factory=physical_cores)
+    make_room: bool = True
     n_gpu_layers: int = 0
     type_k: str = "f16"
     type_v: str = "f16"

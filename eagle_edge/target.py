@@ -103,7 +103,7 @@ class Target:
         self.cache_bytes = int(info.cache_bytes)
         self.boundaries: tuple[int, ...] = ()
         self.n_evals = 0
-        self._governor = Governor(params.n_threads)
+        self._governor = Governor(params.n_threads) if params.make_room else None
         self._n_threads = params.n_threads
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Target:
         return Evaluation(self, self.n_evals, len(ids), (time.perf_counter() - start) * 1e3)
 
     def _spare_busy_cores(self) -> None:
-        n_threads = self._governor.choose()
+        n_threads = self.params.n_threads if self._governor is None else self._governor.choose()
         if n_threads != self._n_threads:
             self._n_threads = n_threads
             call(lib.ee_target_set_threads, self.handle.pointer, n_threads)
@@ -247,7 +247,6 @@ class Target:
 
     def close(self) -> None:
         """Free the model and its context; closing again does nothing."""
-        self._governor.close()
         self.handle.close()
 
     def __enter__(self) -> Target:

@@ -2,6 +2,8 @@
 
 #include "target.h"
 
+#include "kernels/kernels.h"
+
 #include <cstring>
 
 namespace ee {
@@ -135,6 +137,9 @@ ee_status ee_target_open(const char * path, const ee_target_params * params, ee_
         t->params.cancel   = nullptr;
         if (!t->model) {
             ee::fail(EE_ERR_FILE, "%s: llama.cpp cannot load it: %s", path, ee::last_log_error().c_str());
+        }
+        if (ee::kernels::current.offered) {
+            ee::kernels::release_file_pages();
         }
         read_info(*t);
         ee::make_context(*t);

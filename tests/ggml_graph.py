@@ -36,6 +36,8 @@ _new_graph = _declare(_BASE, "ggml_new_graph", _P, _P)
 _expand = _declare(_BASE, "ggml_build_forward_expand", None, _P, _P)
 _alloc = _declare(_BASE, "ggml_backend_alloc_ctx_tensors_from_buft", _P, _P, _P)
 _free_buffer = _declare(_BASE, "ggml_backend_buffer_free", None, _P)
+_row_size = _declare(_BASE, "ggml_row_size", c.c_size_t, c.c_int, c.c_int64)
+_quantize = _declare(_BASE, "ggml_quantize_chunk", c.c_size_t, c.c_int, _P, _P, c.c_int64, c.c_int64, c.c_int64, _P)
 _set = _declare(_BASE, "ggml_backend_tensor_set", None, _P, _P, c.c_size_t, c.c_size_t)
 _get = _declare(_BASE, "ggml_backend_tensor_get", None, _P, _P, c.c_size_t, c.c_size_t)
 _nbytes = _declare(_BASE, "ggml_nbytes", c.c_size_t, _P)
@@ -109,6 +111,14 @@ class Graph:
         _free(self._values)
         _free_backend(self._backend)
         return out if taken else None
+
+
+def quantise(kind: int, weight: Float32) -> npt.NDArray[np.uint8]:
+    """A float matrix [rows, K] as ggml stores it in a type: bytes [rows, row_bytes]."""
+    out = np.zeros((weight.shape[0], _row_size(kind, weight.shape[1])), np.uint8)
+    data = np.ascontiguousarray(weight)
+    _quantize(kind, data.ctypes.data, out.ctypes.data, 0, *weight.shape, None)
+    return out
 
 
 def multiply(

@@ -1,18 +1,26 @@
-"""The converters' command line; it parses and prints, the work is in ``convert_head``."""
+"""The converters' command line; it parses and prints, the work is in ``convert_head`` and its siblings."""
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import click
 import typer
 
 from eagle_edge.errors import EagleEdgeError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "export", "main"]
 
 app = typer.Typer(help="Convert a checkpoint to GGUF.", no_args_is_help=True, add_completion=False)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+PreTokenizer = Annotated[
+    str | None, typer.Option("--pre-tokenizer", help="llama.cpp's name of the tokenizer's pre-tokenizer.")
+]
 
 
 @app.callback()
@@ -22,29 +30,119 @@ def _group() -> None:
 
 @app.command("head")
 def head(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder with config.json and the tensors (SafeAILab, SpecForge).")],
-    target: Annotated[Path, typer.Option("--target", help="The GGUF the head drafts for.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The GGUF to write.")],
-    quantize: Annotated[str, typer.Option("--quantize", help="f32, f16, bf16, q8_0 or q4_0.")] = "f16",
+    checkpoint: Annotated[Path, typer.Argument(help="Folder with config.json and the tensors of an EAGLE head.")],
+    target: Annotated[Path, typer.Option("--target", help="The GGUF or Hugging Face folder the head drafts for.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The GGUF to write, or a folder.")],
+    quantize: Annotated[
+        str, typer.Option("--quantize", help="f32, f16, bf16, q8_0, q6_k, q5_k_m, q4_k_m, ...")
+    ] = "f16",
     tap_layers: Annotated[str | None, typer.Option("--tap-layers", help="Boundaries, for example 2,15,27.")] = None,
     rope_theta: Annotated[float | None, typer.Option("--rope-theta", help="The base it was trained with.")] = None,
     norm_before_residual: Annotated[bool | None, typer.Option(help="The residual is the normed feature.")] = None,
     norm_before_fc: Annotated[bool | None, typer.Option(help="One norm over all taps before fc.")] = None,
+    norm_output: Annotated[bool | None, typer.Option(help="The normed output is fed back.")] = None,
+    own_embedding: Annotated[bool | None, typer.Option(help="Keep the head's token embedding.")] = None,
+    pre_tokenizer: PreTokenizer = None,
+    as_json: Json = False,
 ) -> None:
     """Convert a draft head."""
     from .head import HeadOverrides, convert_head  # gguf takes a moment to load
+    from .show import ProgressBar
 
-    overrides = HeadOverrides(_taps(tap_layers), rope_theta, norm_before_residual, norm_before_fc)
-    result = convert_head(checkpoint, target, output, quantize, overrides)
+    overrides = HeadOverrides(
+        _taps(tap_layers), rope_theta, norm_before_residual, norm_before_fc, norm_output, own_embedding
+    )
+    with ProgressBar("writing") as bar:
+        result = convert_head(
+            checkpoint, target, output, quantize, overrides, progress=bar, pre_tokenizer=pre_tokenizer
+        )
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
     if result.dropped:
         print(f"left out on purpose: {', '.join(result.dropped)}", file=sys.stderr)
     config = result.config
+    if as_json:
+        _print_json(
+            path=str(result.path),
+            n_bytes=result.n_bytes,
+            notes=result.notes,
+            dropped=result.dropped,
+            config=asdict(config),
+        )
+        return
     print(
         f"{result.path}: {result.n_bytes / 1e6:.1f} MB, architecture {config.architecture}, taps {list(config.taps)}, "
         f"{config.n_embd} wide, draft vocabulary {config.n_draft_vocab} of {config.n_vocab}"
     )
+
+
+@app.command("target")
+def target(
+    checkpoint: Annotated[Path, typer.Argument(help="Hugging Face folder: config.json, weights, tokenizer.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The GGUF to write, or a folder.")],
+    quantize: Annotated[str, typer.Option("--quantize", help="Any type of llama.cpp's quantiser.")] = "q4_k_m",
+    imatrix: Annotated[Path | None, typer.Option("--imatrix", help="An importance matrix.")] = None,
+    pre_tokenizer: PreTokenizer = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model's code run.")] = False,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Compare logits with transformers.")] = True,
+    threads: Annotated[int | None, typer.Option("--threads", help="For the quantiser.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Convert a model, quantise it, and check it against its source."""
+    from .model import convert_target
+    from .proof import Proof
+    from .show import ProgressBar
+
+    with ProgressBar("converting") as bar:
+        result = convert_target(
+            checkpoint,
+            output,
+            quantize,
+            imatrix=imatrix,
+            pre_tokenizer=pre_tokenizer,
+            trust_remote_code=trust_remote_code,
+            check=check,
+            n_threads=threads,
+            announce=bar.stage,
+            progress=bar,
+        )
+    for note in result.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if as_json:
+        proof = asdict(result.proof) if isinstance(result.proof, Proof) else result.proof
+        _print_json(path=str(result.path), n_bytes=result.n_bytes, notes=result.notes, proof=proof)
+        return
+    print(f"{result.path}: {result.n_bytes / 1e6:.1f} MB")
+    if result.proof is not None:
+        print(result.proof)
+
+
+def export(
+    head: Annotated[Path, typer.Argument(help="A head's GGUF.")],
+    format_: Annotated[str, typer.Option("--format", help="specforge, speculators or safeailab.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+    target: Annotated[Path | None, typer.Option("--target", help="The GGUF of its target, to borrow from.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a head as a checkpoint for vLLM, SGLang or SafeAILab's code."""
+    from .export import export_head
+    from .show import ProgressBar
+
+    with ProgressBar("writing") as bar:
+        result = export_head(head, output, format_, target, bar)
+    for note in result.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if as_json:
+        _print_json(folder=str(result.folder), n_bytes=result.n_bytes, notes=result.notes)
+        return
+    print(f"{result.folder}: {result.n_bytes / 1e6:.1f} MB of tensors in the {format_} format")
+
+
+def _print_json(**values: Any) -> None:
+    print(json.dumps(values))
+
+
+app.command("export")(export)
 
 
 def _taps(text: str | None) -> tuple[int, ...] | None:
@@ -59,8 +157,11 @@ def _taps(text: str | None) -> tuple[int, ...] | None:
 def main(argv: list[str] | None = None) -> None:
     """Run one command and exit with its code."""
     try:
-        app(args=argv)
-    except KeyboardInterrupt:
+        app(args=argv, standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except (EagleEdgeError, ValueError, OSError) as error:
         print(f"eagle-edge-convert: {error}", file=sys.stderr)

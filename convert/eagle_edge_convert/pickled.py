@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from eagle_edge.errors import FileFormatError
 
-from .safetensors import Entry
+from .safetensors import Entry, mapped
 
 __all__ = ["open_file"]
 
@@ -36,6 +36,7 @@ _STORAGES = {
     "HalfStorage": _Storage("float16", np.float16),
     "BFloat16Storage": _Storage("bfloat16", np.uint16),
     "LongStorage": _Storage("int64", np.int64),
+    "IntStorage": _Storage("int32", np.int32),
     "BoolStorage": _Storage("bool", np.uint8),
 }
 
@@ -60,7 +61,12 @@ class _Rebuilt:
 
 
 def _rebuild_tensor(stored: Any, offset: Any, shape: Any, stride: Any, *_: Any) -> _Rebuilt:
-    if not isinstance(stored, _Stored) or len(shape) != len(stride) or min((offset, *shape, *stride)) < 0:
+    numbers = (offset, *shape, *stride)
+    if (
+        not isinstance(stored, _Stored)
+        or len(shape) != len(stride)
+        or not all(type(n) is int and n >= 0 for n in numbers)
+    ):
         raise pickle.UnpicklingError("it describes an impossible tensor")
     last = offset + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
     if math.prod(shape) > 0 and last >= stored.n_elements:
@@ -98,22 +104,38 @@ def open_file(path: Path) -> dict[str, Entry]:
             if not isinstance(state, dict) or not all(isinstance(value, _Rebuilt) for value in state.values()):
                 raise pickle.UnpicklingError("it is not a dictionary of tensors")
             return {str(name): _entry(path, archive, root, value) for name, value in state.items()}
-    except (zipfile.BadZipFile, StopIteration):
+    except (zipfile.BadZipFile, StopIteration, OSError):
         raise FileFormatError(f"{path}: not a zip-format torch file, or truncated; get it again") from None
-    except (pickle.UnpicklingError, KeyError, ValueError, TypeError, EOFError, IndexError, AttributeError) as error:
-        raise FileFormatError(f"{path}: refused: {error}") from None
+    except Exception as error:  # a hostile pickle can provoke nearly any of them
+        raise FileFormatError(f"{path}: refused: {' '.join(str(error).split())[:200]}") from None
 
 
 def _entry(path: Path, archive: zipfile.ZipFile, root: str, tensor: _Rebuilt) -> Entry:
     stored = tensor.stored
-    member = f"{root}data/{stored.member}"
-    if archive.getinfo(member).file_size != stored.n_elements * np.dtype(stored.storage.bits).itemsize:
+    member = archive.getinfo(f"{root}data/{stored.member}")
+    if member.file_size != stored.n_elements * np.dtype(stored.storage.bits).itemsize:
         raise ValueError(f"storage {stored.member} has another size than it says")
+    offset = _data_offset(path, member)
 
     def load() -> npt.NDArray[Any]:
-        with zipfile.ZipFile(path) as reopened:
-            flat = np.frombuffer(reopened.read(member), stored.storage.bits)
+        flat = mapped(path, stored.storage.bits, offset, (stored.n_elements,))
         strides = tuple(step * flat.itemsize for step in tensor.stride)
         return np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, strides, writeable=False)
 
     return Entry(tensor.shape, stored.storage.dtype, load)
+
+
+def _data_offset(path: Path, member: zipfile.ZipInfo) -> int:
+    """Where the bytes of a stored member begin: after its local header, whose two lengths are at 26 and 28."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError("its tensors are compressed, which torch never does")
+    with path.open("rb") as file:
+        file.seek(member.header_offset)
+        header = file.read(30)
+        size = file.seek(0, io.SEEK_END)
+    start = (
+        member.header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+    )
+    if header[:4] != b"PK\x03\x04" or start + member.file_size > size:
+        raise ValueError(f"the member {member.filename} lies outside the file")
+    return start

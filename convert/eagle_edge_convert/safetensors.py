@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from eagle_edge.errors import FileFormatError
 
-__all__ = ["DTYPES", "Entry", "open_file"]
+__all__ = ["DTYPES", "Entry", "mapped", "open_file"]
 
 MAX_HEADER_BYTES = 100_000_000
+MAX_DIMENSIONS = 8
 # Name in the file -> our name and the numpy type that holds its bits.
 DTYPES = {
     "F64": ("float64", np.float64),
@@ -45,7 +46,7 @@ class Entry:
 
 
 def open_file(path: Path) -> dict[str, Entry]:
-    """Name to entry of every tensor in ``path``.
+    """Name to entry of every tensor in ``path``; their data is mapped, not read.
 
     Raises:
         FileFormatError: the file is truncated or its header is impossible.
@@ -59,8 +60,9 @@ def open_file(path: Path) -> dict[str, Entry]:
             header = json.loads(file.read(n_header))
             header.pop("__metadata__", None)
             return {name: _entry(path, name, value, 8 + n_header, size) for name, value in header.items()}
-        except (ValueError, AttributeError, TypeError) as error:
-            raise FileFormatError(f"{path}: its header is corrupt ({error}); get it again") from None
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise FileFormatError(f"{path}: its header is corrupt ({reason}); get it again") from None
 
 
 def _entry(path: Path, name: str, value: Any, base: int, size: int) -> Entry:
@@ -69,14 +71,27 @@ def _entry(path: Path, name: str, value: Any, base: int, size: int) -> Entry:
 
     if not isinstance(value, dict) or not {"dtype", "shape", "data_offsets"} <= value.keys():
         fail("has no dtype, shape or data_offsets: the header is corrupt")
-    if value["dtype"] not in DTYPES:
-        fail(f"has the type {value['dtype']}, which is not known here; known are {', '.join(DTYPES)}")
+    if not isinstance(value["dtype"], str) or value["dtype"] not in DTYPES:
+        fail(f"has the type {value['dtype']!r}, which is not known here; known are {', '.join(DTYPES)}")
+    shape, offsets = value["shape"], value["data_offsets"]
+    if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2 or len(shape) > MAX_DIMENSIONS:
+        fail("has an impossible shape or place: the header is corrupt")
     dtype, bits = DTYPES[value["dtype"]]
-    shape, (start, end) = tuple(int(n) for n in value["shape"]), value["data_offsets"]
-    if min(shape, default=0) < 0 or end - start != math.prod(shape) * np.dtype(bits).itemsize:
-        fail(f"has shape {list(shape)} but {end - start} bytes: the header is corrupt")
-    if start < 0 or base + end > size:
+    start, end = offsets
+    if end - start != math.prod(shape) * np.dtype(bits).itemsize:
+        fail(f"has shape {shape} but {end - start} bytes: the header is corrupt")
+    if base + end > size:
         fail("ends beyond the file, which is truncated; get it again")
-    return Entry(
-        shape, dtype, lambda: np.memmap(path, bits, "r", base + start, shape) if end > start else np.zeros(shape, bits)
-    )
+    where = tuple(shape)
+    return Entry(where, dtype, lambda: mapped(path, bits, base + start, where))
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+
+def mapped(path: Path, bits: Any, offset: int, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """The numbers at ``offset`` of a file, brought into memory as they are looked at."""
+    if math.prod(shape) == 0:
+        return np.zeros(shape, bits)
+    return np.memmap(path, bits, "r", offset, shape)

@@ -1,11 +1,14 @@
-"""Writes a head as GGUF: metadata, the target's tokenizer, tensors one at a time; complete or not at all."""
+"""Writes a head as GGUF: metadata, the target's tokenizer, tensors a few rows at a time; complete or not at all."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import gguf
 import numpy as np
@@ -13,53 +16,86 @@ import numpy.typing as npt
 
 from eagle_edge.head_format import HeadConfig
 
-__all__ = ["QUANTIZATIONS", "write_gguf"]
+from .encode import Kind, encode_rows, n_encoded_bytes
 
-Array = npt.NDArray[Any]
-Kind = gguf.GGMLQuantizationType
+__all__ = ["OutTensor", "Progress", "replacing", "write_head"]
 
-QUANTIZATIONS = {
-    "f32": (Kind.F32, gguf.LlamaFileType.ALL_F32),
-    "f16": (Kind.F16, gguf.LlamaFileType.MOSTLY_F16),
-    "bf16": (Kind.BF16, gguf.LlamaFileType.MOSTLY_BF16),
-    "q8_0": (Kind.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
-    "q4_0": (Kind.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0),
-}
+Progress = Callable[[int, int], None]  # bytes written, bytes in all
 
 
-def write_gguf(
-    path: Path,
-    config: HeadConfig,
-    loaders: Mapping[str, Callable[[], Array]],
-    tokenizer_file: Path,
-    quantize: str,
-    general: Mapping[str, str],
-    progress: Callable[[int, int], None] | None = None,
-) -> int:
-    """Write the head and return the file's size in bytes.
+@dataclass(frozen=True, slots=True)
+class OutTensor:
+    """A tensor to write: ``shape`` in torch's order, ``chunks()`` gives its rows as float32 or int64 in order."""
 
-    Raises:
-        ValueError: ``quantize`` is not a key of ``QUANTIZATIONS``.
-    """
-    if quantize not in QUANTIZATIONS:
-        raise ValueError(f"quantize must be one of {', '.join(QUANTIZATIONS)}, got {quantize!r}")
-    kind, file_type = QUANTIZATIONS[quantize]
-    partial = path.with_name(path.name + ".partial")
+    shape: tuple[int, ...]
+    kind: Kind
+    chunks: Callable[[], Iterator[npt.NDArray[Any]]]
+
+    @property
+    def n_bytes(self) -> int:
+        """What it takes in the file, padding aside."""
+        return n_encoded_bytes(self.shape, self.kind)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to; on success its file is forced to the disk and takes the place of ``path``, else it goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = gguf.GGUFWriter(str(partial), config.architecture)
+    partial = path.with_name(path.name + ".partial")
     try:
-        _add_metadata(writer, config, general, file_type)
-        _copy_tokenizer(writer, tokenizer_file)
-        _add_tensors(writer, loaders, kind, progress)
-        writer.close()
-        with partial.open("rb") as file:
+        yield partial
+        with partial.open("rb+") as file:
             os.fsync(file.fileno())
         partial.replace(path)
     except BaseException:
-        writer.close()
         partial.unlink(missing_ok=True)
         raise
+
+
+def write_head(
+    path: Path,
+    config: HeadConfig,
+    tensors: Mapping[str, OutTensor],
+    tokenizer_file: Path,
+    file_type: gguf.LlamaFileType,
+    general: Mapping[str, str],
+    progress: Progress | None = None,
+) -> int:
+    """Write the head and return the file's size in bytes."""
+    with replacing(path) as partial:
+        writer = gguf.GGUFWriter(None, config.architecture)
+        _add_metadata(writer, config, general, file_type)
+        _copy_tokenizer(writer, tokenizer_file)
+        for name, tensor in tensors.items():
+            writer.add_tensor_info(name, tensor.shape, np.dtype(np.float32), tensor.n_bytes, tensor.kind)
+        try:
+            writer.write_header_to_file(partial)
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+        finally:
+            writer.close()
+        with partial.open("ab") as file:
+            _write_data(file, tensors, writer.data_alignment, progress)
     return path.stat().st_size
+
+
+def _write_data(file: IO[bytes], tensors: Mapping[str, OutTensor], alignment: int, progress: Progress | None) -> None:
+    total, done, told = sum(tensor.n_bytes for tensor in tensors.values()), 0, 0.0
+    _pad(file, alignment)
+    for name, tensor in tensors.items():
+        for chunk in tensor.chunks():
+            done += file.write(encode_rows(chunk, tensor.kind, f"the tensor {name}"))
+            if progress is not None and time.monotonic() - told > 0.1:
+                told = time.monotonic()
+                progress(done, total)
+        _pad(file, alignment)
+    assert done == total, (done, total)
+    if progress is not None:
+        progress(total, total)
+
+
+def _pad(file: IO[bytes], alignment: int) -> None:
+    file.write(bytes(-file.tell() % alignment))
 
 
 def _add_metadata(
@@ -68,6 +104,7 @@ def _add_metadata(
     writer.add_type("model")
     writer.add_file_type(int(file_type))
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_base_model_count(1)
     for key, text in general.items():
         writer.add_string(key, text)
     for key, value in config.to_metadata().items():
@@ -91,27 +128,3 @@ def _copy_tokenizer(writer: gguf.GGUFWriter, source: Path) -> None:
         if key.startswith("tokenizer."):
             sub_type = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
             writer.add_key_value(key, field.contents(), field.types[0], sub_type=sub_type)
-
-
-def _add_tensors(
-    writer: gguf.GGUFWriter,
-    loaders: Mapping[str, Callable[[], Array]],
-    kind: gguf.GGMLQuantizationType,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    block, _ = gguf.GGML_QUANT_SIZES[kind]
-    encoded: dict[str, tuple[Array, Kind | None]] = {}
-    for name, load in loaders.items():
-        data = np.ascontiguousarray(load())
-        if data.ndim == 2 and data.shape[-1] % block == 0:
-            encoded[name] = (gguf.quants.quantize(data.astype(np.float32, copy=False), kind), kind)
-        else:
-            encoded[name] = (data if data.dtype == np.int64 else data.astype(np.float32), None)
-    for name, (data, raw) in encoded.items():
-        writer.add_tensor(name, data, raw_dtype=raw)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    total = sum(data.nbytes for data, _ in encoded.values())
-    writer.write_tensors_to_file()
-    if progress is not None:
-        progress(total, total)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,18 +15,20 @@ from rich.table import Table
 from ..bench import Row
 from ..neighbours import busy_neighbours
 from ..questions import load_questions
+from ..rows import DEFAULT_ROWS, measure_rows
 from . import options as o
 from .session import open_session, stderr
-from .verify import Folder, Limit, Sets
+from .verify import Limit, Sets
 
 
 @o.command
 def bench(
-    folder: Folder,
+    folder: Annotated[Path | None, typer.Argument(help="A folder of question sets (*.jsonl).")] = None,
     sets: Sets = "",
     limit: Limit = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.")] = 128,
     neighbours: Annotated[int, typer.Option("--neighbours", help="Busy processes beside the measurement.", min=0)] = 0,
+    rows: Annotated[bool, typer.Option("--rows", help="Time evaluations of n rows with both CPU kernels.")] = False,
     *,
     pair: o.PairOptions,
     loading: o.TargetOptions,
@@ -34,21 +37,47 @@ def bench(
     as_json: o.Json = False,
 ) -> None:
     """Time both ways of every question in turn; ratios are medians of pairs, with the 10th and 90th percentile."""
+    if rows:
+        _bench_rows(pair, loading, as_json)
+        return
+    if folder is None:
+        raise typer.BadParameter("name a folder of question sets, or ask for --rows")
     questions = load_questions(folder, [name for name in sets.split(",") if name], limit)
     params = replace(sampling, seed=sampling.seed or 0).params(max_tokens)
-    rows: dict[str, Row] = {}
+    table: dict[str, Row] = {}
     with open_session(pair, loading, drafting) as session:
         if session.engine.draft is None:
             raise ValueError("there is nothing to compare without a head; name one with --head")
         with busy_neighbours(neighbours):
             for question in track(questions, description="timing", console=stderr):
                 ids = session.encode([{"role": "user", "content": question.text}])
-                rows.setdefault(question.set, Row(question.set)).run(session.engine, ids, params)
-    reports = [row.as_dict() for row in rows.values()]
+                table.setdefault(question.set, Row(question.set)).run(session.engine, ids, params)
+    reports = [row.as_dict() for row in table.values()]
     if as_json:
         print(json.dumps(reports))
     else:
         Console().print(_table(reports))
+
+
+def _bench_rows(pair: o.PairOptions, loading: o.TargetOptions, as_json: bool) -> None:
+    with stderr.status("timing rows") as status:
+        rows = measure_rows(
+            pair.files()[0],
+            n_threads=loading.threads,
+            progress=lambda n: status.update(f"timing {n} rows of {DEFAULT_ROWS[-1]}"),
+        )
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = Table(title=f"ms for n rows, {rows[0]['type']}, medians")
+    ms = {(row["kernels"], row["n"]): row["ms"] for row in rows}
+    for column in ("n", "llama.cpp", "native", "ratio"):
+        table.add_column(column, justify="right")
+    for n in DEFAULT_ROWS:
+        theirs, ours = ms[("llama.cpp", n)], ms.get(("native", n))
+        ratio = "" if ours is None else f"{theirs / ours:.2f}"
+        table.add_row(str(n), f"{theirs:.1f}", "-" if ours is None else f"{ours:.1f}", ratio)
+    Console().print(table)
 
 
 def _table(reports: list[dict[str, object]]) -> Table:

@@ -58,11 +58,11 @@ def train(params: TrainParams, progress: Progress) -> Path:
         PairError: no head can be trained for this target.
         EagleEdgeError: the folder holds another run, the disk is too small, or there is too little data.
     """
+    weights = read_target_weights(Path(params.target))
     folder = Path(params.output)
     folder.mkdir(parents=True, exist_ok=True)
     params = _claim(params, folder)
     torch.set_num_threads(params.loop.n_threads or os.cpu_count() or 1)
-    weights = read_target_weights(Path(params.target))
     taps = params.head.taps or (2, weights.n_layer // 2, weights.n_layer - 3)
     _record(params, taps, weights, folder, progress)
     corpus = Corpus(finished_shards(folder / "shards"))

@@ -228,6 +228,47 @@ template <int T = isa::VECTORS_SUMMED> int accumulate_some(const attention_task 
     return T;
 }
 
+// The same for so few vectors that values are not worth storing as doubles first: LANES dimensions at a time.
+template <int TYPE, int T> void accumulate_once(const attention_task & task, const attention_scratch & s, int first, int cell) {
+    constexpr int N = isa::LANES / isa::DOUBLES;
+    const isa::floats rounder = isa::all(VALUE_ROUNDER);
+    const double * p = s.probabilities + first * CELLS;
+    for (int d = 0; d < task.dim_v; d += isa::LANES) {
+        double * sums = s.sums + size_t(first) * task.dim_v + d;
+        isa::doubles x[T][N];
+        for (int t = 0; t < T; ++t) {
+            for (int k = 0; k < N; ++k) {
+                x[t][k] = isa::load_doubles(sums + t * task.dim_v + k * isa::DOUBLES);
+            }
+        }
+        for (int i = 0; i < CELLS; ++i) {
+            const isa::floats loaded = load_as_float<TYPE>(task.v + (cell + i) * task.v_stride, d);
+            const isa::floats value = isa::sub(isa::add(loaded, rounder), rounder);
+            for (int t = 0; t < T; ++t) {
+                const isa::doubles weight = isa::all_doubles(p[t * CELLS + i]);
+                x[t][0] = isa::fma_doubles(weight, isa::low_doubles(value), x[t][0]);
+                x[t][1] = isa::fma_doubles(weight, isa::high_doubles(value), x[t][1]);
+            }
+        }
+        for (int t = 0; t < T; ++t) {
+            for (int k = 0; k < N; ++k) {
+                isa::store_doubles(sums + t * task.dim_v + k * isa::DOUBLES, x[t][k]);
+            }
+        }
+    }
+}
+
+template <int TYPE, int T = isa::VECTORS_SUMMED>
+void accumulate_few(const attention_task & task, const attention_scratch & s, int first, int n, int cell) {
+    if constexpr (T > 0) {
+        if (n == T) {
+            accumulate_once<TYPE, T>(task, s, first, cell);
+        } else {
+            accumulate_few<TYPE, T - 1>(task, s, first, n, cell);
+        }
+    }
+}
+
 void write_out(const attention_task & task, const attention_scratch & s) {
     for (int t = 0; t < task.n_rows * task.n_heads; ++t) {
         double total = 0; // whole numbers: any order
@@ -268,9 +309,11 @@ template <int TYPE> void sum_cells(const attention_task & task, attention_scratc
                 end = t + 1;
             }
         }
-        if (begin < end) {
-            load_values<TYPE>(task, cell, s.values);
+        if (end - begin <= isa::VECTORS_SUMMED) {
+            accumulate_few<TYPE>(task, s, begin, end - begin, cell);
+            continue;
         }
+        load_values<TYPE>(task, cell, s.values);
         while (begin < end) {
             begin += accumulate_some(task, s, begin, end - begin);
         }

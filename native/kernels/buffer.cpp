@@ -62,6 +62,7 @@ static const char * get_name(ggml_backend_buffer_type_t) {
 static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
     if (buffer != nullptr) {
+        fault_in_large_pages(buffer->get_base(buffer), size);
         buffer->buft = type;
         buffer->set_tensor = set_tensor;
         buffer->get_tensor = get_tensor;

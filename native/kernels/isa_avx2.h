@@ -107,9 +107,11 @@ struct isa {
     static doubles mul_doubles(doubles a, doubles b) { return _mm256_mul_pd(a, b); }
     static doubles fma_doubles(doubles a, doubles b, doubles c) { return _mm256_fmadd_pd(a, b, c); }
     static void widen(double * p, floats x) { // LANES floats to doubles
-        _mm256_storeu_pd(p, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
-        _mm256_storeu_pd(p + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
+        _mm256_storeu_pd(p, low_doubles(x));
+        _mm256_storeu_pd(p + 4, high_doubles(x));
     }
+    static doubles low_doubles(floats x) { return _mm256_cvtps_pd(_mm256_castps256_ps128(x)); }
+    static doubles high_doubles(floats x) { return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)); }
     static void store_narrow(float * p, doubles x) { _mm_storeu_ps(p, _mm256_cvtpd_ps(x)); }
 
     // rows[i] holds 8 values of cell i; columns end up as out[STRIDE * d + i].

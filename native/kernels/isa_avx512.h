@@ -81,9 +81,11 @@ struct isa {
     static doubles mul_doubles(doubles a, doubles b) { return _mm512_mul_pd(a, b); }
     static doubles fma_doubles(doubles a, doubles b, doubles c) { return _mm512_fmadd_pd(a, b, c); }
     static void widen(double * p, floats x) { // LANES floats to doubles
-        _mm512_storeu_pd(p, _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
-        _mm512_storeu_pd(p + 8, _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
+        _mm512_storeu_pd(p, low_doubles(x));
+        _mm512_storeu_pd(p + 8, high_doubles(x));
     }
+    static doubles low_doubles(floats x) { return _mm512_cvtps_pd(_mm512_castps512_ps256(x)); }
+    static doubles high_doubles(floats x) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)); }
     static void store_narrow(float * p, doubles x) { _mm256_storeu_ps(p, _mm512_cvtpd_ps(x)); }
 
     // rows[i] holds 16 values of cell i; columns end up as out[STRIDE * d + i].

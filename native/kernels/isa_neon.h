@@ -84,9 +84,11 @@ struct isa {
     static doubles mul_doubles(doubles a, doubles b) { return vmulq_f64(a, b); }
     static doubles fma_doubles(doubles a, doubles b, doubles c) { return vfmaq_f64(c, a, b); }
     static void widen(double * p, floats x) { // LANES floats to doubles
-        vst1q_f64(p, vcvt_f64_f32(vget_low_f32(x)));
-        vst1q_f64(p + 2, vcvt_high_f64_f32(x));
+        vst1q_f64(p, low_doubles(x));
+        vst1q_f64(p + 2, high_doubles(x));
     }
+    static doubles low_doubles(floats x) { return vcvt_f64_f32(vget_low_f32(x)); }
+    static doubles high_doubles(floats x) { return vcvt_high_f64_f32(x); }
     static void store_narrow(float * p, doubles x) { vst1_f32(p, vcvt_f32_f64(x)); }
 
     // rows[i] holds 4 values of cell i; columns end up as out[STRIDE * d + i].

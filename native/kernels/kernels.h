@@ -23,6 +23,11 @@ ggml_backend_buffer_type_t buffer_type();
 // Whether the kernels can hold this weight: a plain matrix of whole groups and blocks of a known type.
 const weight_layout * layout_of(const ggml_tensor * weight);
 
+// Touch a fresh buffer through large pages where the system has some at hand.
+void fault_in_large_pages(void * base, size_t size);
+// Drop the resident pages of mapped model files, whose weights have been re-laid: nothing is held twice.
+void release_file_pages();
+
 cpu_tensor_traits * multiply_traits();
 cpu_tensor_traits * attention_traits();
 bool attention_is_ours(const ggml_tensor * op);

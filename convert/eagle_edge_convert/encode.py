@@ -1,0 +1,154 @@
+"""Numbers into ggml's storage types, a few rows at a time, by the quantiser that the engine itself links."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+from eagle_edge.errors import DependencyError, FileFormatError
+
+__all__ = ["QUANTIZATIONS", "Quantization", "encode_rows", "llama_library", "matrix_type", "n_encoded_bytes"]
+
+Kind = gguf.GGMLQuantizationType
+FileType = gguf.LlamaFileType
+
+FLOAT_TYPES = (Kind.F32, Kind.F16, Kind.BF16)
+MAX_HALF = 65504.0  # quantised blocks keep their scales in half precision
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How a head is stored: matrices as ``kind``, those that hurt most as ``fine``."""
+
+    kind: Kind
+    file_type: FileType
+    fine: Kind | None = None
+
+
+QUANTIZATIONS: Mapping[str, Quantization] = {
+    "f32": Quantization(Kind.F32, FileType.ALL_F32),
+    "f16": Quantization(Kind.F16, FileType.MOSTLY_F16),
+    "bf16": Quantization(Kind.BF16, FileType.MOSTLY_BF16),
+    "q8_0": Quantization(Kind.Q8_0, FileType.MOSTLY_Q8_0),
+    "q6_k": Quantization(Kind.Q6_K, FileType.MOSTLY_Q6_K),
+    "q5_k_m": Quantization(Kind.Q5_K, FileType.MOSTLY_Q5_K_M, Kind.Q6_K),
+    "q5_k_s": Quantization(Kind.Q5_K, FileType.MOSTLY_Q5_K_S),
+    "q5_1": Quantization(Kind.Q5_1, FileType.MOSTLY_Q5_1),
+    "q5_0": Quantization(Kind.Q5_0, FileType.MOSTLY_Q5_0),
+    "q4_k_m": Quantization(Kind.Q4_K, FileType.MOSTLY_Q4_K_M, Kind.Q6_K),
+    "q4_k_s": Quantization(Kind.Q4_K, FileType.MOSTLY_Q4_K_S),
+    "q4_1": Quantization(Kind.Q4_1, FileType.MOSTLY_Q4_1),
+    "q4_0": Quantization(Kind.Q4_0, FileType.MOSTLY_Q4_0),
+    "iq4_nl": Quantization(Kind.IQ4_NL, FileType.MOSTLY_IQ4_NL),
+    "iq4_xs": Quantization(Kind.IQ4_XS, FileType.MOSTLY_IQ4_XS),
+    "q3_k_m": Quantization(Kind.Q3_K, FileType.MOSTLY_Q3_K_M, Kind.Q5_K),
+}
+# llama.cpp keeps these finer in its _M mixtures.
+_FINE = ("output.weight", "attn_v.weight", "ffn_down.weight")
+# What stands in where rows are not whole blocks of 256, as in llama.cpp's quantiser.
+_FALLBACK = {
+    Kind.Q3_K: Kind.IQ4_NL,
+    Kind.Q4_K: Kind.Q5_0,
+    Kind.Q5_K: Kind.Q5_1,
+    Kind.Q6_K: Kind.Q8_0,
+    Kind.IQ4_XS: Kind.IQ4_NL,
+}
+
+
+def matrix_type(name: str, width: int, quantization: Quantization) -> tuple[Kind, bool]:
+    """The type of a matrix whose rows are ``width`` long, and whether it is a fall-back for the one asked for."""
+    fine = quantization.fine is not None and name.endswith(_FINE)
+    wanted = kind = quantization.fine if fine and quantization.fine is not None else quantization.kind
+    while width % gguf.GGML_QUANT_SIZES[kind][0]:
+        kind = _FALLBACK.get(kind, Kind.F16)
+    return kind, kind is not wanted
+
+
+def n_encoded_bytes(shape: tuple[int, ...], kind: Kind) -> int:
+    """Bytes of a tensor, ``shape`` in torch's order."""
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    n = 1
+    for length in shape:
+        n *= length
+    return n // block * size
+
+
+def encode_rows(values: npt.NDArray[Any], kind: Kind, what: str) -> bytes | memoryview:
+    """The bytes of rows [n, width] float32.
+
+    Raises:
+        FileFormatError: a value is not finite, or too large for the type.
+    """
+    if kind is Kind.I64:
+        return np.ascontiguousarray(values, np.int64).data.cast("B")
+    values = np.ascontiguousarray(values, np.float32)
+    largest = float(np.abs(values).max(initial=0))
+    if not np.isfinite(largest):
+        raise FileFormatError(f"{what} holds NaN or infinite values; the checkpoint is broken")
+    if kind not in (Kind.F32, Kind.BF16) and largest > MAX_HALF:
+        raise FileFormatError(f"{what} holds {largest:g}, more than half precision can; use --quantize bf16 or f32")
+    if kind is Kind.F32:
+        return values.data.cast("B")
+    if kind is Kind.F16:
+        return values.astype(np.float16).data.cast("B")
+    if kind is Kind.BF16:
+        return gguf.quants.quantize(values, kind).tobytes()
+    return _quantized(values, kind)
+
+
+def _quantized(values: npt.NDArray[np.float32], kind: Kind) -> bytes:
+    out = np.empty(n_encoded_bytes(values.shape, kind), np.uint8)
+    n_rows, width = values.shape[0], values.shape[-1]
+    written = _quantizer()(
+        int(kind),
+        values.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+        out.ctypes.data_as(ctypes.c_void_p),
+        0,
+        n_rows,
+        width,
+        None,
+    )
+    assert written == out.nbytes, (kind, written, out.nbytes)
+    return out.tobytes()
+
+
+@functools.cache
+def _quantizer() -> Any:
+    function = llama_library("ggml-base").ggml_quantize_chunk
+    function.restype = ctypes.c_size_t
+    function.argtypes = [
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_float),
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.POINTER(ctypes.c_float),
+    ]
+    return function
+
+
+def llama_library(name: str) -> ctypes.CDLL:
+    """A shared library of the installed llama_cpp package, which is not imported for it.
+
+    Raises:
+        DependencyError: the package or the library is not there.
+    """
+    spec = importlib.util.find_spec("llama_cpp")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    file = {"win32": f"{name}.dll", "darwin": f"lib{name}.dylib"}.get(sys.platform, f"lib{name}.so")
+    for folder in folders:
+        path = Path(folder) / "lib" / file
+        if path.exists():
+            return ctypes.CDLL(str(path))
+    raise DependencyError(f"{file} of llama-cpp-python is not installed; run: pip install llama-cpp-python==0.3.36")

@@ -1,0 +1,81 @@
+"""Tiny random models of many architectures, saved by transformers as their makers would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tiny import CHAT_TEMPLATE, N_VOCAB, SPECIAL_TOKENS, vocabulary
+
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": N_VOCAB,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.15,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 3,
+}
+HEAD_DIM = {"head_dim": 16}
+# Architecture: its configuration class and what it needs beyond the common sizes.
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {}),
+    "mistral": ("MistralConfig", {**HEAD_DIM, "sliding_window": None}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen3": ("Qwen3Config", HEAD_DIM),
+    "gemma3": ("Gemma3TextConfig", {**HEAD_DIM, "query_pre_attn_scalar": 16, "sliding_window": 512}),
+    "phi3": ("Phi3Config", {}),
+    "olmo2": ("Olmo2Config", {}),
+    "granite": ("GraniteConfig", {"logits_scaling": 2.0, "residual_multiplier": 0.9, "attention_multiplier": 0.25}),
+    "starcoder2": ("Starcoder2Config", {}),
+}
+
+
+def save_tokenizer(folder: Path) -> None:
+    """tokenizer.json and its configuration: byte-level BPE over ``tiny.vocabulary``."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    tokens, _, merges = vocabulary()
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab={token: index for index, token in enumerate(tokens)},
+            merges=[(merge.split(" ")[0], merge.split(" ")[1]) for merge in merges],
+        )
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL_TOKENS])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "GPT2Tokenizer",
+        "bos_token": SPECIAL_TOKENS[1],
+        "eos_token": SPECIAL_TOKENS[2],
+        "pad_token": SPECIAL_TOKENS[3],
+        "add_bos_token": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def save_model(folder: Path, architecture: str, *, seed: int = 0, **more: Any) -> Path:
+    """A random model of ``architecture`` in float32, with its tokenizer, in ``folder``."""
+    torch.manual_seed(seed)
+    name, extra = ARCHITECTURES[architecture]
+    config = getattr(transformers, name)(**{**SIZES, **extra, **more})
+    model = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            if weight.ndim == 1 and "norm" in key:
+                weight += 0.1 * torch.randn_like(weight)
+            elif weight.ndim == 1:
+                weight += 0.05 * torch.randn_like(weight)
+    model.save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder

@@ -1,0 +1,45 @@
+"""``eagle-edge train``: what it asks of its options, and what it says when it cannot start."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from eagle_edge.cli.train import train_command
+from eagle_edge.errors import DependencyError, FileFormatError
+
+app = typer.Typer()
+app.command()(train_command)
+
+
+@pytest.mark.parametrize("budget", ["soon", "0m", "3d", "-1s"])
+def test_a_budget_is_a_time(budget: str, tmp_path: Path) -> None:
+    """Anything else is a usage error that gives examples."""
+    pytest.importorskip("torch")
+    result = CliRunner().invoke(app, ["--target", "a.gguf", "-o", str(tmp_path / "run"), f"--budget={budget}"])
+    assert result.exit_code == 2
+    assert "30m" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_target_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    """The file is named; nothing is generated."""
+    pytest.importorskip("torch")
+    result = CliRunner().invoke(app, ["--target", str(tmp_path / "no.gguf"), "-o", str(tmp_path / "run")])
+    assert isinstance(result.exception, FileFormatError)
+    assert "no.gguf" in str(result.exception)
+
+
+def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The command can be listed without the packages of training; running it says what to install."""
+    for name in list(sys.modules):
+        if name == "torch" or name.startswith(("torch.", "eagle_edge.train")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    result = CliRunner().invoke(app, ["--target", "a.gguf", "-o", str(tmp_path / "run")])
+    assert isinstance(result.exception, DependencyError)
+    assert "eagle-edge[train]" in str(result.exception)
