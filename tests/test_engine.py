@@ -13,6 +13,7 @@ from scipy import stats
 from tiny import EOS, N_VOCAB, make_head, make_recurrent, make_target
 
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
+from eagle_edge.drafter import Drafter
 from eagle_edge.engine import Completion, Engine
 from eagle_edge.errors import ContextFullError, GrammarError, NativeError, NoTokenLeftError, PairError
 from eagle_edge.tree import Tree
@@ -33,12 +34,14 @@ def engine(tiny_target: Path, tiny_head: Path) -> Iterator[Engine]:
 class StandIn:
     """A draft that knows the future: ``offset`` 0 proposes the text's own next tokens, 1 never does."""
 
-    n_pairs = 1
-
     def __init__(self, prompt: Sequence[int], text: Sequence[int], offset: int = 0, mixed: bool = False) -> None:
         self.text = [*prompt, *text]
         self.offset, self.mixed, self.round = offset, mixed, 0
         self.at = 0
+
+    @property
+    def n_pairs(self) -> int:
+        return self.at
 
     def extend(self, next_tokens: Sequence[int], taps: Any, *, last: bool = True) -> None:
         self.at += len(next_tokens)
@@ -70,14 +73,14 @@ def fresh(engine: Engine, prompt: Sequence[int] | str, params: SamplingParams, d
 def with_stand_in(
     engine: Engine, stand_in: StandIn, params: SamplingParams, draft: DraftParams, prompt: list[int]
 ) -> Completion:
-    real = engine.draft
+    real = engine.drafter
     engine.reset()
-    engine.draft = stand_in  # type: ignore[assignment]
     stand_in.rewind(0)
+    engine.drafter = Drafter(stand_in, draft)  # type: ignore[arg-type]
     try:
         return engine.complete(prompt, params, draft)
     finally:
-        engine.draft = real
+        engine.drafter = real
         engine.reset()
 
 
@@ -356,11 +359,11 @@ def test_an_interrupt_in_any_verb_leaves_the_engine_usable(engine: Engine, monke
 
 
 def test_counters_are_repeatable(tiny_target: Path, tiny_head: Path) -> None:
-    """The same prompt on engines built anew gives the same counters every time."""
+    """The same prompt and tree on engines built anew give the same counters every time."""
     seen = set()
     for _ in range(5):
         with Engine(tiny_target, tiny_head, TargetParams(n_ctx=256, n_threads=2)) as engine:
-            out = engine.complete([1, 2, 3, 4], SamplingParams(max_tokens=30, ignore_eos=True))
+            out = engine.complete([1, 2, 3, 4], SamplingParams(max_tokens=30, ignore_eos=True), LARGEST)
             seen.add((out.token_ids, out.stats.rounds, out.stats.draft_n, out.stats.draft_n_accepted))
             assert out.stats.rounds + out.stats.draft_n_accepted == out.stats.generated_n == 30
     assert len(seen) == 1
