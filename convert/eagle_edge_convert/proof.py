@@ -27,8 +27,8 @@ class Proof:
 
     Attributes:
         n_tokens: positions compared.
-        max_difference: the largest difference of a logit.
-        relative_error: root mean square of the differences over that of the source's logits about their mean.
+        max_difference: the largest difference of a logit, both about the mean of their position.
+        relative_error: root mean square of these differences over that of the source's logits about their mean.
         top1_agreement: the part of positions whose best token is the same.
         same_tokens: whether both tokenizers cut the text alike; None where the folder has none to load.
         dtype: the type that transformers computed in.
