@@ -54,9 +54,7 @@ def test_an_architecture_converts_and_is_drafted_for(architecture: str, tmp_path
     head = tiny.make_head(tmp_path / "head.gguf", taps=(2, 4, 5))
     engine = Engine(result.path, head, TargetParams(n_ctx=512, n_threads=1), draft_params=DraftParams(12, 3, 3))
     ids = engine.target.tokenize(PROMPT)
-    n, mismatch = compare(
-        engine, ("prompt", 0), ids, SamplingParams(max_tokens=60, ignore_eos=True), DraftParams(12, 3, 3)
-    )
+    n, mismatch = compare(engine, ("prompt", 0), ids, SamplingParams(max_tokens=60, ignore_eos=True))
     assert (n, mismatch) == (60, None)
 
 
