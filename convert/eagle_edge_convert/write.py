@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from .encode import Kind, encode_rows, n_encoded_bytes
 __all__ = ["OutTensor", "Progress", "replacing", "write_head"]
 
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
+MAX_WAITING = 2 * (os.cpu_count() or 1)  # chunks in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +85,28 @@ def write_head(
 def _write_data(file: IO[bytes], tensors: Mapping[str, OutTensor], alignment: int, progress: Progress | None) -> None:
     total, done, told = sum(tensor.n_bytes for tensor in tensors.values()), 0, 0.0
     _pad(file, alignment)
-    for name, tensor in tensors.items():
-        for chunk in tensor.chunks():
-            done += file.write(encode_rows(chunk, tensor.kind, f"the tensor {name}"))
-            if progress is not None and time.monotonic() - told > 0.1:
-                told = time.monotonic()
-                progress(done, total)
-        _pad(file, alignment)
+    with ThreadPoolExecutor() as pool:
+        for name, tensor in tensors.items():
+            for data in _encoded(pool, name, tensor):
+                done += file.write(data)
+                if progress is not None and time.monotonic() - told > 0.1:
+                    told = time.monotonic()
+                    progress(done, total)
+            _pad(file, alignment)
     assert done == total, (done, total)
     if progress is not None:
         progress(total, total)
+
+
+def _encoded(pool: ThreadPoolExecutor, name: str, tensor: OutTensor) -> Iterator[bytes | memoryview]:
+    """The bytes of the chunks in order, a few of them in work at a time; the quantiser leaves the interpreter free."""
+    waiting: deque[Future[bytes | memoryview]] = deque()
+    for chunk in tensor.chunks():
+        waiting.append(pool.submit(encode_rows, chunk, tensor.kind, f"the tensor {name}"))
+        if len(waiting) > MAX_WAITING:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _pad(file: IO[bytes], alignment: int) -> None:
