@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import platform
 import tempfile
@@ -28,12 +27,13 @@ __all__ = ["CostModel", "Costs", "Curve", "load_state", "save_state", "state_fil
 
 Float64 = npt.NDArray[np.float64]
 
-_MEMORY = 64.0  # calls of a size that its mean remembers, and calls after which an unseen size is half forgotten
+_MEMORY = 64.0  # calls of a size that its mean remembers
+_FORGOTTEN = 128.0  # calls of other sizes after which a mean is half forgotten
 _KNOWN = 3  # calls after which a size can tell a busy machine from an unknown cost
 _BORROWED = 16  # calls that a cost with another number of threads counts as
 _SURE = 2  # calls that are believed; one may have been unlucky
-_TO_LOAD = 0.3  # of a surprise that is put down to the load of the machine
-_SURPRISE = 0.5  # the most that one call can surprise, as a logarithm
+_TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine
+_OUTLIER = 4.0  # times as slow as expected counts as much as any slower
 _GUESSED_SLOPE = 0.15  # of the cost of a row that one more costs, while only one size was seen
 _REFRESH = 8  # observations between two fits of the whole curve
 
@@ -51,7 +51,7 @@ class Curve:
     def __init__(self, n_max: int) -> None:
         self.n_max = n_max
         self.busy = 1.0
-        self._mean = np.zeros(n_max + 1)  # by rows; geometric, at no load
+        self._mean = np.zeros(n_max + 1)  # by rows; at no load
         self._count = np.zeros(n_max + 1)  # 0: never seen
         self._seen = np.zeros(n_max + 1)  # the latest call of that size
         self._n_calls = 0
@@ -73,16 +73,18 @@ class Curve:
             return
         count, mean = float(self._count[n]), float(self._mean[n])
         self._n_calls += 1
+        share = 1.0
         if count == 0:
             self._mean[n] = ms / self.busy
         else:
-            surprise = min(max(math.log(ms / (mean * self.busy)), -_SURPRISE), _SURPRISE)
+            surprise = ms / (mean * self.busy) - 1
             if count >= _KNOWN:
-                self.busy *= math.exp(_TO_LOAD * surprise)
+                self.busy *= 1 + _TO_LOAD * min(surprise, _OUTLIER - 1)
                 surprise *= 1 - _TO_LOAD
             age = self._n_calls - float(self._seen[n])
-            self._mean[n] = mean * math.exp(surprise * max(1 / (count + 1), age / (age + _MEMORY)))
-        self._count[n] = min(count + 1, _MEMORY)
+            share = max(1 / (count + 1), age / (age + _FORGOTTEN))
+            self._mean[n] = mean * (1 + share * min(surprise, 1.0))
+        self._count[n] = min(1 / share, _MEMORY)
         self._seen[n] = self._n_calls
         self._stale += _REFRESH if count < _KNOWN else 1
 

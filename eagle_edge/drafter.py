@@ -99,7 +99,7 @@ class Drafter:
         return chain(ids[-1], np.empty(0, np.int32)), None
 
     def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
-        """Learn from what the target said to the tree of ``n_nodes``: it chose ``tokens``, after ``verify_ms``."""
+        """Where sizes are automatic, learn: the target chose ``tokens`` from ``n_nodes`` after ``verify_ms``."""
         if self._params.automatic:
             self.policy.observe(tokens, n_nodes, verify_ms)
 
@@ -117,13 +117,13 @@ class Drafter:
 
     def _ranked(self, ids: Sequence[int], sampler: Sampler, room: int, n_threads: int) -> Tree:
         draft, backlog = (self.draft, self._backlog) if self._active else (None, None)
-        noise, temperature = self._noise(sampler, len(ids)), sampler.params.temperature
         if self._params.automatic:
-            return self.policy.propose(ids, room, n_threads, draft, backlog, noise, temperature)
+            noise = self._noise(sampler, len(ids))
+            return self.policy.propose(ids, room, n_threads, draft, backlog, noise, sampler.params.temperature)
         if draft is None or backlog is None or len(backlog) == 0:
             return chain(ids[-1], np.empty(0, np.int32))
         backlog.read()
-        return draft.propose(ids[-1], self._params, room, noise, temperature)
+        return draft.propose(ids[-1], self._params, room)
 
     def _noise(self, sampler: Sampler, position: int) -> Callable[[int], Float32] | None:
         """The noise of the target's own choice ``depth`` below the root, where its choice is a sample of that kind."""

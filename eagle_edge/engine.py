@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from .config import DraftParams, SamplingParams, TargetParams
 from .draft import Draft
@@ -148,6 +149,11 @@ class Engine:
     def draft(self) -> Draft | None:
         """The head."""
         return self.drafter.draft
+
+    @property
+    def learnt_file(self) -> Path | None:
+        """Where costs and chances are kept between runs; None with fixed trees, which need neither."""
+        return None if self._learnt is None else self._learnt.path
 
     def complete(
         self, prompt: str | Sequence[int], params: SamplingParams | None = None, draft: DraftParams | None = None

@@ -20,17 +20,20 @@ class Learnt:
         drafter: of the engine.
         target: empty.
         head: the head's file, or None.
+
+    Attributes:
+        path: the file.
     """
 
     def __init__(self, drafter: Drafter, target: Target, head: str | os.PathLike[str] | None) -> None:
         self._policy = drafter.policy
         facts = {"kernels": kernel_path(), "params": repr(target.params)}
         files = {"target": target.path, "head": None if head is None else os.fspath(head)}
-        self._path = state_file(facts, files)
-        self._policy.restore(load_state(self._path))
+        self.path = state_file(facts, files)
+        self._policy.restore(load_state(self.path))
         probe(self._policy.costs.at(target.params.n_threads), target, drafter.draft)
 
     def save(self) -> None:
         """Keep what is known now."""
         if self._policy.n_rounds > 0:
-            save_state(self._path, self._policy.to_json())
+            save_state(self.path, self._policy.to_json())

@@ -22,8 +22,25 @@ from .expand import Children, expand
 from .policy import Policy
 from .tree import Tree, chain
 
-__all__ = ["Machine", "Outcome", "Record", "load_curve", "load_records", "record", "replay", "save_records"]
+__all__ = [
+    "SWEEP",
+    "Machine",
+    "Outcome",
+    "Record",
+    "compare",
+    "load_curve",
+    "load_records",
+    "record",
+    "replay",
+    "save_records",
+]
 
+PLAIN = DraftParams(total=1)
+#: Fixed settings to compare with.
+SWEEP = (
+    *(DraftParams.chain(n) for n in (1, 2, 3, 4, 6)),
+    *(DraftParams(*sizes) for sizes in ((4, 0, 3), (4, 1, 2), (8, 2, 4), (16, 4, 6), (32, 6, 10), (60, 7, 10))),
+)
 _WIDE = DraftParams(total=100, depth=7, top_k=10)
 _NEVER = -30.0  # log-probability of children that the record does not hold
 
@@ -86,9 +103,7 @@ def load_records(path: Path) -> list[Record]:
     try:
         return [Record(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError, TypeError) as error:
-        raise FileFormatError(
-            f"{path}: not a recorded run ({error}); make one with eagle-edge bench --record"
-        ) from None
+        raise FileFormatError(f"{path}: no recorded run ({error}); make one with eagle-edge bench --record") from None
 
 
 @dataclass
@@ -125,7 +140,8 @@ def load_curve(path: Path) -> Machine:
     """
     try:
         curves = json.loads(path.read_text(encoding="utf-8"))
-        return Machine(*map(_interpolated, (curves["verify"], curves["level"], curves["extend"])))
+        verify, level, extend = (_interpolated(curves[name]) for name in ("verify", "level", "extend"))
+        return Machine(verify, level, extend)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FileFormatError(f'{path}: no cost curves ({error!r}); needed are "verify", "level", "extend"') from None
 
@@ -206,6 +222,31 @@ def replay(text: Record, machine: Machine, how: Policy | DraftParams) -> Outcome
         ids = ids + tokens
         n_rounds, draft_n = n_rounds + 1, draft_n + len(tree) - 1
     return Outcome(len(ids) - text.n_prompt, n_rounds, draft_n, machine.ms - start)
+
+
+def compare(records: Sequence[Record], machine: Machine, fixed: Sequence[DraftParams]) -> list[dict[str, Any]]:
+    """Plain decoding, fixed trees and the policy on one machine: tokens per second, tau, nodes a round, best first.
+
+    The policy walks through all texts twice; the second time counts, when it knows machine and head.
+    """
+    rows = []
+    policy = Policy(DraftParams.auto(), machine.clock)
+    for text in records:
+        replay(text, machine, policy)
+    settings: list[tuple[str, Policy | DraftParams]] = [("automatic", policy), ("plain", PLAIN)]
+    for name, how in [*settings, *((f"{p.total}/{p.depth}/{p.top_k}", p) for p in fixed)]:
+        outcomes = [replay(text, machine, how) for text in records]
+        n_rounds = sum(outcome.n_rounds for outcome in outcomes)
+        n_tokens = sum(outcome.n_tokens for outcome in outcomes)
+        rows.append(
+            {
+                "draft": name,
+                "tokens_per_second": round(1e3 * n_tokens / sum(outcome.ms for outcome in outcomes), 2),
+                "tau": round(n_tokens / n_rounds, 3),
+                "draft_n_per_round": round(sum(outcome.draft_n for outcome in outcomes) / n_rounds, 2),
+            }
+        )
+    return sorted(rows, key=lambda row: -float(row["tokens_per_second"]))
 
 
 def _proposed(how: Policy | DraftParams, ids: list[int], room: int, head: _RecordedHead, backlog: Backlog) -> Tree:

@@ -403,6 +403,55 @@ def test_a_head_that_fails_on_the_way_costs_no_text(engine: Engine, monkeypatch:
         assert engine.complete([60, 61, 62], params, LARGEST).token_ids == expected
 
 
+def test_automatic_drafting_gives_the_plain_text(engine: Engine) -> None:
+    """With trees sized as they pay, from head and repetitions, every prompt and temperature gives the plain ids."""
+    for number, prompt in enumerate(prompts(6, longest=60)):
+        for temperature in (0.0, 0.8):
+            params = SamplingParams(max_tokens=80, ignore_eos=True, temperature=temperature, seed=number)
+            plain = fresh(engine, prompt, params, PLAIN)
+            automatic = fresh(engine, prompt, params, DraftParams.auto())
+            assert plain.token_ids == automatic.token_ids
+    assert engine.drafter.policy.n_rounds > 100
+
+
+@pytest.mark.parametrize("rule", ["siblings", "rejection"])
+def test_automatic_drafting_serves_the_published_rules(engine: Engine, rule: str) -> None:
+    """The other rules take automatic trees and chains too, and end where they should."""
+    params = SamplingParams(max_tokens=60, ignore_eos=True, temperature=0.9, seed=3, rule=rule)
+    out = fresh(engine, [5, 6, 7], params, DraftParams.auto())
+    assert (len(out.token_ids), out.finish_reason) == (60, "length")
+
+
+def test_a_text_that_repeats_itself_needs_no_head(tiny_target: Path) -> None:
+    """Without a head repetitions are drafted from the text, which stays plain; a plain engine drafts nothing."""
+    phrase = np.random.default_rng(2).integers(4, 260, 12).tolist()
+    params = SamplingParams(max_tokens=60, logit_bias={}, ignore_eos=True)
+    loading = TargetParams(n_ctx=512, n_threads=1)
+    with Engine(tiny_target, None, loading, draft_params=PLAIN) as plain, Engine(tiny_target, None, loading) as engine:
+        for _ in range(8):  # the first evaluations learn what rows cost
+            expected, out = plain.complete(phrase * 4, params), engine.complete(phrase * 4, params)
+            assert expected.token_ids == out.token_ids
+            assert expected.stats.draft_n == 0
+            engine.reset()
+
+
+def test_what_was_learnt_is_kept_between_engines(tiny_target: Path, tiny_head: Path) -> None:
+    """An engine that is closed leaves its costs to the next one for the same files, and broken files are ignored."""
+    loading, params = TargetParams(n_ctx=192, n_threads=1), SamplingParams(max_tokens=30, ignore_eos=True)
+    with Engine(tiny_target, tiny_head, loading) as engine:
+        engine.complete([1, 2, 3], params)
+        n_rounds = engine.drafter.policy.n_rounds
+    assert n_rounds > 0
+    known = engine.drafter.policy.costs.to_json()
+    with Engine(tiny_target, tiny_head, loading) as again:
+        assert again.drafter.policy.costs.to_json() == known
+        kept = again.learnt_file
+    assert kept is not None
+    kept.write_text("{", encoding="utf-8")
+    with Engine(tiny_target, tiny_head, loading) as other:
+        assert other.complete([1, 2, 3], params).stats.generated_n == 30
+
+
 def test_prompts_that_cannot_be_are_refused(engine: Engine) -> None:
     """Empty prompts and foreign ids are ValueErrors with the reason."""
     with pytest.raises(ValueError, match="empty"):
