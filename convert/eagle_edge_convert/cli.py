@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import click
 import typer
 
-from eagle_edge.errors import EagleEdgeError
+from eagle_edge.errors import DependencyError, EagleEdgeError
 
 __all__ = ["app", "export", "main"]
 
@@ -46,6 +47,7 @@ def head(
     as_json: Json = False,
 ) -> None:
     """Convert a draft head."""
+    _need_packages()
     from .head import HeadOverrides, convert_head  # gguf takes a moment to load
     from .show import ProgressBar
 
@@ -89,6 +91,7 @@ def target(
     as_json: Json = False,
 ) -> None:
     """Convert a model, quantise it, and check it against its source."""
+    _need_packages()
     from .model import convert_target
     from .proof import Proof
     from .show import ProgressBar
@@ -125,6 +128,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a head as a checkpoint for vLLM, SGLang or SafeAILab's code."""
+    _need_packages()
     from .export import export_head
     from .show import ProgressBar
 
@@ -136,6 +140,11 @@ def export(
         _print_json(folder=str(result.folder), n_bytes=result.n_bytes, notes=result.notes)
         return
     print(f"{result.folder}: {result.n_bytes / 1e6:.1f} MB of tensors in the {format_} format")
+
+
+def _need_packages() -> None:
+    if importlib.util.find_spec("gguf") is None:
+        raise DependencyError("converting needs more packages: pip install 'eagle-edge[convert]'")
 
 
 def _print_json(**values: Any) -> None:
