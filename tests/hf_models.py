@@ -89,9 +89,7 @@ def save_folder(model: Path, folder: Path) -> Path:
 
     load_llama(model).save_pretrained(folder)
     fields = gguf.GGUFReader(str(model)).fields
-    tokens, types, merges = (
-        fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "token_type", "merges")
-    )
+    tokens, types, merges = (fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "token_type", "merges"))
     special = {index for index, kind in enumerate(types) if kind == gguf.TokenType.CONTROL}
     pairs = [(left, right) for left, right in (merge.split(" ") for merge in merges)]
     tokenizer = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=pairs))

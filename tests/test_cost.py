@@ -33,7 +33,7 @@ def test_between_and_beyond_is_a_straight_line() -> None:
 
 
 def test_one_size_alone_does_not_make_the_others_free() -> None:
-    """After a single kind of call more rows are expected to cost more, and hoped to cost the same up to twice as many."""
+    """After one kind of call more rows are expected to cost more, and hoped to cost the same up to twice as many."""
     curve = taught({1: 5})
     assert curve.at(8) > 6
     assert curve.table(optimistic=True)[2] == pytest.approx(5)

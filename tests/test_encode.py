@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 import pytest
 from eagle_edge_convert.encode import QUANTIZATIONS, Kind, encode_rows, matrix_type, n_encoded_bytes
 
@@ -14,14 +15,14 @@ ERRORS = {"F32": 1e-9, "F16": 3e-4, "BF16": 3e-3, "Q8_0": 0.01, "Q6_K": 0.03, "Q
 ERRORS |= {"Q4_K": 0.1, "Q4_1": 0.11, "Q4_0": 0.12, "IQ4_NL": 0.1, "IQ4_XS": 0.1, "Q3_K": 0.2}
 
 
-def numbers(n_rows: int = 16, width: int = 512) -> np.ndarray:
+def numbers(n_rows: int = 16, width: int = 512) -> npt.NDArray[np.float32]:
     return np.random.default_rng(4).standard_normal((n_rows, width)).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", sorted({q.kind.name for q in QUANTIZATIONS.values()}))
 def test_a_type_keeps_the_numbers_within_its_error(name: str) -> None:
     """Decoding gives the numbers back within the error of the type, in the size that the file announces."""
-    values, kind = numbers(), Kind[name]
+    values, kind = numbers(), gguf.GGMLQuantizationType[name]
     data = bytes(encode_rows(values, kind, "x"))
     assert n_encoded_bytes(values.shape, kind) == len(data)
     block, size = gguf.GGML_QUANT_SIZES[kind]
@@ -33,8 +34,8 @@ def test_a_type_keeps_the_numbers_within_its_error(name: str) -> None:
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16"])
 def test_the_bytes_are_gguf_pys(name: str) -> None:
     """Where gguf-py can encode a type too, both write the same bytes."""
-    expected = gguf.quants.quantize(numbers(), Kind[name]).tobytes()
-    assert expected == bytes(encode_rows(numbers(), Kind[name], "x"))
+    expected = gguf.quants.quantize(numbers(), gguf.GGMLQuantizationType[name]).tobytes()
+    assert expected == bytes(encode_rows(numbers(), gguf.GGMLQuantizationType[name], "x"))
 
 
 def test_half_precision_that_stays_is_not_touched() -> None:

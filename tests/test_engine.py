@@ -51,7 +51,7 @@ class StandIn:
 
     def set_threads(self, n_threads: int) -> None: ...
 
-    def propose(self, root: int, params: DraftParams, room: int) -> Tree:
+    def propose(self, root: int, params: DraftParams, room: int, *_: Any) -> Tree:
         self.round += 1
         offset = self.round % 2 if self.mixed else self.offset
         future = np.array(self.text[self.at + 1 : self.at + 1 + min(params.depth + 1, room)], np.int32)
@@ -300,19 +300,19 @@ def test_accepted_tokens_leave_the_heads_cache_as_a_prefill_would(engine: Engine
         def __getattr__(self, name: str) -> Any:
             return getattr(head, name)
 
-        def propose(self, root: int, params: DraftParams, room: int) -> Tree:
+        def propose(self, root: int, params: DraftParams, room: int, *_: Any) -> Tree:
             future.at = head.n_pairs
             return future.propose(root, params, room)
 
     engine.reset()
-    drafter = engine.drafter
+    real = engine.drafter
     engine.drafter = Drafter(Prophet(), DraftParams.chain(4))  # type: ignore[arg-type]
     try:
         out = engine.complete(prompt, params, DraftParams.chain(4))
         assert out.stats.draft_n_accepted > 15
         after_rounds = head.hidden(-1)
     finally:
-        engine.drafter = drafter
+        engine.drafter = real
     n_pairs = head.n_pairs
     engine.reset()
     ids = [*prompt, *out.token_ids]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,9 +17,11 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from eagle_edge.gguf_header import read_header
 from eagle_edge.head_format import HeadConfig
 
 from .encode import Kind, encode_rows, n_encoded_bytes
+from .value_types import read_value_types
 
 __all__ = ["OutTensor", "Progress", "replacing", "write_head"]
 
@@ -139,7 +142,13 @@ def _add_metadata(
 
 def _copy_tokenizer(writer: gguf.GGUFWriter, source: Path) -> None:
     """Every ``tokenizer.*`` key of ``source``, with its type."""
-    for key, field in gguf.GGUFReader(str(source)).fields.items():
+    values, types = read_header(source).metadata, read_value_types(source)
+    for key, value in values.items():
         if key.startswith("tokenizer."):
-            sub_type = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(key, field.contents(), field.types[0], sub_type=sub_type)
+            kind, element = types[key]
+            plain: Any = value.tolist() if isinstance(value, array) else value
+            if element is gguf.GGUFValueType.BOOL:
+                plain = [bool(part) for part in plain]
+            elif element is gguf.GGUFValueType.STRING:  # not every token of every model is UTF-8
+                plain = [part.encode("utf-8", "surrogateescape") for part in plain]
+            writer.add_key_value(key, plain, kind, sub_type=element)
