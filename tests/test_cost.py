@@ -61,7 +61,7 @@ def test_a_busy_machine_scales_the_whole_curve() -> None:
     assert curve.at(8) == pytest.approx(20, rel=0.2)
     for _ in range(16):
         curve.observe(8, 10.0)
-    assert curve.at(1) == pytest.approx(5, rel=0.2)
+    assert curve.at(1) == pytest.approx(5, rel=0.35)
 
 
 def test_one_slow_call_changes_little() -> None:
