@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from eagle_edge.errors import DependencyError, EagleEdgeError
@@ -166,11 +165,8 @@ def _taps(text: str | None) -> tuple[int, ...] | None:
 def main(argv: list[str] | None = None) -> None:
     """Run one command and exit with its code."""
     try:
-        app(args=argv, standalone_mode=False)
-    except click.UsageError as error:
-        error.show()
-        sys.exit(2)
-    except (KeyboardInterrupt, click.Abort):
+        app(args=argv)
+    except KeyboardInterrupt:
         sys.exit(130)
     except (EagleEdgeError, ValueError, OSError) as error:
         print(f"eagle-edge-convert: {error}", file=sys.stderr)
