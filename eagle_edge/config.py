@@ -86,6 +86,7 @@ class DraftParams:
         total: nodes to verify, the root included; 1 is plain decoding.
         depth: draft evaluations of a round after the first, so the deepest node lies ``depth + 1`` below the root.
         top_k: children drawn from a node, and nodes evaluated at each level; 1 is a chain.
+        automatic: the sizes are bounds, within which every round takes what pays best; see ``policy.py``.
 
     Raises:
         ValueError: a size is out of its range, or ``depth`` and ``top_k`` cannot give ``total`` nodes.
@@ -94,6 +95,7 @@ class DraftParams:
     total: int = 60
     depth: int = 7
     top_k: int = 10
+    automatic: bool = False
 
     def __post_init__(self) -> None:
         _within("total", self.total, 1, 254)
@@ -102,6 +104,11 @@ class DraftParams:
         most = 1 + self.top_k + self.depth * self.top_k**2
         if self.total > most:
             raise ValueError(f"depth {self.depth} and top_k {self.top_k} give at most {most} nodes, not {self.total}")
+
+    @classmethod
+    def auto(cls, total: int = 64) -> DraftParams:
+        """Trees of at most ``total`` nodes, as large in every round as pays on this machine; often none."""
+        return cls(total=total, depth=15, top_k=10, automatic=True)
 
     @classmethod
     def chain(cls, n: int) -> DraftParams:

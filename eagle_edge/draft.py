@@ -180,21 +180,20 @@ class Draft:
         Raises:
             ValueError: nothing is committed since the last rewind, or ``params.top_k`` exceeds what was asked at load.
         """
-        if self._first is None:
-            raise ValueError("extend the draft before it proposes")
+        first = self.first
         if min(params.top_k, self.config.n_draft_vocab) > self.max_top_k:
             raise ValueError(f"top_k is {params.top_k}, the draft was loaded for at most {self.max_top_k}")
         call(lib.ee_draft_rewind, self.handle.pointer, self.n_pairs)  # a tree proposed before is dropped
         if noise is None or params.total == 1 or room <= 0:
-            return expand(root, self._first, self._capped_level, params, room)
+            return expand(root, first, self._capped_level, params, room)
         scale, depth = 1 / temperature, itertools.count(2)
 
         def perturbed_level(tokens: Int32, parents: Int32, top_k: int) -> Children:
-            self._perturb(noise(next(depth)), scale)
+            self.perturb(noise(next(depth)), scale)
             try:
                 return self._capped_level(tokens, parents, top_k)
             finally:
-                self._perturb(None, 1.0)
+                self.perturb(None, 1.0)
 
         first = self._best_of(self.logits(-1) * np.float32(scale) + noise(1), params.top_k)
         return expand(root, first, perturbed_level, params, room)
@@ -202,7 +201,19 @@ class Draft:
     def _capped_level(self, tokens: Int32, parents: Int32, top_k: int) -> Children:
         return self.level(tokens, parents, min(top_k, self.max_top_k))
 
-    def _perturb(self, noise: Float32 | None, scale: float) -> None:
+    @property
+    def first(self) -> Children:
+        """The children of the last pair: [max_top_k] tokens and log-probabilities, best first.
+
+        Raises:
+            ValueError: nothing is committed since the last rewind.
+        """
+        if self._first is None:
+            raise ValueError("extend the draft before it proposes")
+        return self._first
+
+    def perturb(self, noise: Float32 | None, scale: float) -> None:
+        """From the next evaluation on, rank children by softmax(logits * scale + noise); noise is [R], None stops."""
         if noise is None:
             call(lib.ee_draft_perturb, self.handle.pointer, ffi.NULL, scale)
             return

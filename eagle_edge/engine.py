@@ -8,27 +8,25 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from pathlib import Path
 
 from .config import DraftParams, SamplingParams, TargetParams
 from .draft import Draft
-from .errors import ContextFullError, NativeError, PairError
+from .drafter import Drafter
+from .errors import ContextFullError, PairError
 from .exactness import Exactness, Mode, open_exact
-from .filters import Candidates
 from .gguf_header import read_header
 from .grammar import compile_constraint
+from .learnt import Learnt
 from .models import default_head, default_target
 from .pair import check_pair
-from .sampled import sample_chain
 from .sampling import Sampler, TokenLogprob
 from .stats import Stats
 from .target import Evaluation, Target
 from .text import TextStream
-from .tree import Tree, chain
+from .tree import Tree
 from .verify import Verified, verify
 
 __all__ = ["Completion", "Engine", "Step"]
@@ -68,14 +66,16 @@ class Engine:
 
     Args:
         target: a GGUF file or an open ``Target``.
-        head: a head's GGUF file, or None for plain decoding.
+        head: a head's GGUF file, or None to draft from the text's own repetitions alone.
         target_params: how to load the target from a file.
         exact: "auto" takes kernels whose rows do not depend on the tree where they cost little, "strict" insists; an
             open ``Target`` is taken as it is.
-        draft_params: the tree that ``generate`` drafts when it is given none, and the largest it can be given.
+        draft_params: the tree that ``generate`` drafts when it is given none, and the largest it can be given; by
+            default what pays best in every round. ``DraftParams(total=1)`` without a head only decodes plainly.
 
     Attributes:
-        exactness: what was found about that when a file was opened with a head; None otherwise.
+        exactness: what was found about that when a file was opened to draft for; None otherwise.
+        drafter: who proposes trees.
         stats: counts and times of the latest generation.
 
     Raises:
@@ -93,16 +93,17 @@ class Engine:
         self.exactness: Exactness | None = None
         if isinstance(target, Target):
             self.target = target
-        elif head is None:
+        elif head is None and draft_params is not None and draft_params.total == 1:
             self.target = Target(target, target_params)
         else:
-            check_pair(read_header(os.fspath(head)), read_header(os.fspath(target)))
+            if head is not None:
+                check_pair(read_header(os.fspath(head)), read_header(os.fspath(target)))
             self.target, self.exactness = open_exact(target, target_params, exact)
-        self.draft_params = draft_params or DraftParams()
-        self.draft = None if head is None else self._load_head(head)
+        self.draft_params = draft_params or DraftParams.auto(min(64, self.target.params.max_nodes))
+        self.drafter = Drafter(None if head is None else self._load_head(head), self.draft_params)
         self.stats = Stats()
         self._ids: list[int] = []  # the text in the cache and its last token, which is not evaluated yet
-        self._drafting: Draft | None = None  # the head while a generation drafts
+        self._learnt = Learnt(self.drafter, self.target, head) if self.draft_params.automatic else None
 
     def generate(
         self, prompt: str | Sequence[int], params: SamplingParams | None = None, draft: DraftParams | None = None
@@ -121,7 +122,7 @@ class Engine:
         """
         params, draft = params or SamplingParams(), draft or self.draft_params
         ids = self._checked(prompt)
-        self._drafting = self.draft if draft.total > 1 else None
+        self.drafter.begin(draft if self.target.can_branch else DraftParams(total=1))
         stats = self.stats = Stats(prompt_n=len(ids))
         sampler = self._sampler(params, ids)
         stream = TextStream(self.target.piece, params.stop)
@@ -131,7 +132,7 @@ class Engine:
                 start = time.perf_counter()
                 limit = self._room(params)
                 with stats.timed("draft"):
-                    tree, proposals = self._propose(draft, sampler, limit)
+                    tree, proposals = self.drafter.propose(self._ids, sampler, limit, self.target.n_threads)
                 with stats.timed("verify"):
                     evaluation = self.target.eval_tree(tree)
                 verified = verify(tree, evaluation, sampler, len(self._ids), limit, proposals)
@@ -143,6 +144,16 @@ class Engine:
                     return
         finally:
             self._settle()
+
+    @property
+    def draft(self) -> Draft | None:
+        """The head."""
+        return self.drafter.draft
+
+    @property
+    def learnt_file(self) -> Path | None:
+        """Where costs and chances are kept between runs; None with fixed trees, which need neither."""
+        return None if self._learnt is None else self._learnt.path
 
     def complete(
         self, prompt: str | Sequence[int], params: SamplingParams | None = None, draft: DraftParams | None = None
@@ -182,18 +193,15 @@ class Engine:
         with self.stats.timed("prefill"):
             keep = self._reusable(ids)
             self.target.rewind(keep)
-            if self.draft is not None:
-                self.draft.rewind(min(keep, self.draft.n_pairs))
+            self.drafter.rewind(keep)
             self._ids = ids[: keep + 1]
             self.stats.reused_n = keep
             for start in range(keep, len(ids) - 1, self.target.params.n_batch):
                 end = min(start + self.target.params.n_batch, len(ids) - 1)
                 evaluation = self.target.prefill(ids[start:end])
                 self._ids = ids[: end + 1]
-                if self._drafting is not None:
-                    taps = evaluation.taps(range(end - start))
-                    with self._plain_if_the_head_fails():
-                        self._drafting.extend(ids[start + 1 : end + 1], taps, last=end == len(ids) - 1)
+                if self.drafter.reads:
+                    self.drafter.read(start, ids[start + 1 : end + 1], evaluation.taps(range(end - start)), now=True)
 
     def _reusable(self, ids: list[int]) -> int:
         """Committed tokens that ``ids`` starts with, less one: a head's cache at t depends on token t + 1.
@@ -206,33 +214,20 @@ class Engine:
                 break
             shared += 1
         keep = max(0, min(shared - 1, len(ids) - 2))
-        if self._drafting is not None:
-            keep = min(keep, self._drafting.n_pairs)
+        if self.drafter.reads:
+            keep = min(keep, self.drafter.n_pairs)
         return keep if self.target.can_branch or keep == self.target.n_past else 0
-
-    def _propose(
-        self, params: DraftParams, sampler: Sampler, limit: int
-    ) -> tuple[Tree, Mapping[int, Candidates] | None]:
-        """The tree to verify under the last token, its root alone when nothing is drafted, and how it was sampled."""
-        draft = self._drafting
-        if draft is not None and draft.n_pairs > 0:
-            with self._plain_if_the_head_fails():
-                draft.set_threads(self.target.n_threads)
-                if sampler.params.rule == "rejection" and sampler.params.temperature > 0:
-                    n = min(params.total, limit) - 1
-                    return sample_chain(draft, self._ids[-1], n, sampler, len(self._ids))
-                return draft.propose(self._ids[-1], params, room=limit - 1), None
-        return chain(self._ids[-1], np.empty(0, np.int32)), None
 
     def _commit(self, evaluation: Evaluation, verified: Verified, tokens: tuple[int, ...]) -> None:
         """Keep the root and the accepted nodes before the last of ``tokens``, in both caches."""
-        path = [0, *verified.path][: len(tokens)]
+        path, position = [0, *verified.path][: len(tokens)], len(self._ids) - 1
         with self.stats.timed("verify"):
             self.target.commit(path)
             self._ids += tokens
-        if self._drafting is not None:
-            with self.stats.timed("draft"), self._plain_if_the_head_fails():
-                self._drafting.extend(tokens, evaluation.taps(path))
+        with self.stats.timed("draft"):
+            if self.drafter.reads:
+                self.drafter.read(position, tokens, evaluation.taps(path))
+            self.drafter.observe(verified.tokens, evaluation.n_nodes, evaluation.ms)
 
     def _step(self, verified: Verified, stream: TextStream, limit: int) -> Step:
         """The text of the verified tokens, cut at the first stop."""
@@ -260,6 +255,7 @@ class Engine:
         if stream.stopped is not None:
             del self._ids[n_prompt + stream.n_kept :]
         stats.count_round(tree, verified.path, seconds)
+        stats.head_error = self.drafter.error
         stats.generated_n = len(self._ids) - n_prompt
 
     def _settle(self) -> None:
@@ -267,17 +263,7 @@ class Engine:
         n_past = min(self.target.n_past, max(0, len(self._ids) - 1))
         if n_past < self.target.n_past:
             self.target.rewind(n_past)
-        if self.draft is not None and self.draft.n_pairs > n_past:
-            self.draft.rewind(n_past)
-
-    @contextmanager
-    def _plain_if_the_head_fails(self) -> Generator[None, None, None]:
-        """A head whose numbers are broken costs the speed, never the text: go on plainly and say so in the stats."""
-        try:
-            yield
-        except NativeError as error:
-            self._drafting = None
-            self.stats.head_error = str(error)
+        self.drafter.rewind(n_past)
 
     # -- details -------------------------------------------------------------------------------------------------------
 
@@ -310,8 +296,7 @@ class Engine:
         """Empty the caches, as if nothing had been generated."""
         self._ids = []
         self.target.rewind(0)
-        if self.draft is not None:
-            self.draft.rewind(0)
+        self.drafter.rewind(0)
 
     @classmethod
     def packaged(cls, target_params: TargetParams | None = None) -> Engine:
@@ -320,8 +305,9 @@ class Engine:
 
     def close(self) -> None:
         """Free head and target; closing again does nothing."""
-        if self.draft is not None:
-            self.draft.close()
+        if self._learnt is not None:
+            self._learnt.save()
+        self.drafter.close()
         self.target.close()
 
     def __enter__(self) -> Engine:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from .config import DraftParams
 from .tree import Tree
 
-__all__ = ["Children", "Level", "expand"]
+__all__ = ["Children", "Level", "depth_first", "expand"]
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
@@ -66,7 +66,7 @@ def expand(root: int, first: Children, level: Level, params: DraftParams, room: 
         scores = np.concatenate([scores, (scores[frontier][:, None] + child_logprobs).ravel()])
         parent = np.concatenate([parent, np.repeat(frontier.astype(np.int32), child_tokens.shape[1])])
     kept = np.argsort(-scores, kind="stable")[:m]  # a parent has a smaller number than its child: ties keep it
-    return _depth_first(root, kept, tokens, parent, scores)
+    return depth_first(root, kept, tokens, parent, scores)
 
 
 def _frontier(scores: Float32, newest: npt.NDArray[np.intp], m: int, top_k: int) -> npt.NDArray[np.intp]:
@@ -79,7 +79,7 @@ def _frontier(scores: Float32, newest: npt.NDArray[np.intp], m: int, top_k: int)
     return kept
 
 
-def _depth_first(root: int, kept: npt.NDArray[np.intp], tokens: Int32, parent: Int32, scores: Float32) -> Tree:
+def depth_first(root: int, kept: npt.NDArray[np.intp], tokens: Int32, parent: Int32, scores: Float32) -> Tree:
     """The kept candidates under ``root``, each followed by its subtree, the likelier child first."""
     children: dict[int, list[int]] = {}
     for candidate in kept.tolist():  # best first

@@ -138,6 +138,10 @@ class Sampler:
         """[M] the noise `pick` adds to the scores of ``ids`` at ``position``: with it a draft guesses the sample."""
         return noise.gumbel(noise.key(self.seed, position, noise.PICK), ids)
 
+    def rough_gumbel(self, ids: Int32, position: int) -> Float32:
+        """[M] the noise of `gumbel` in single precision: enough to guess with, several times as fast."""
+        return noise.rough_gumbel(noise.key(self.seed, position, noise.PICK), ids)
+
     def accept(self, token: int) -> None:
         """Move on by one token of the text: penalties count it, the grammar steps over it."""
         if self._constraint is not None:

@@ -6,6 +6,7 @@ It knows nothing of drafts, sampling or text beyond its own tokenizer.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Literal
 
@@ -30,11 +31,18 @@ _ROUTES = {"auto": lib.EE_TAPS_AUTO, "layer_input": lib.EE_TAPS_LAYER_INPUT, "ca
 
 
 class Evaluation:
-    """The rows of one evaluation, read on demand until the target's next evaluation."""
+    """The rows of one evaluation, read on demand until the target's next evaluation.
 
-    def __init__(self, target: Target, number: int) -> None:
+    Attributes:
+        n_nodes: its rows.
+        ms: milliseconds it took.
+    """
+
+    def __init__(self, target: Target, number: int, n_nodes: int, ms: float) -> None:
         self._target = target
         self._number = number
+        self.n_nodes = n_nodes
+        self.ms = ms
 
     def logits(self, node: int) -> Float32:
         """[V] float32: the logits after ``node``."""
@@ -146,8 +154,9 @@ class Target:
         _, parent_pointer = array(parent, np.int32)
         self.n_evals += 1
         self._spare_busy_cores()
+        start = time.perf_counter()
         call(lib.ee_target_eval, self.handle.pointer, ids_pointer, parent_pointer, len(ids), rows)
-        return Evaluation(self, self.n_evals)
+        return Evaluation(self, self.n_evals, len(ids), (time.perf_counter() - start) * 1e3)
 
     def _spare_busy_cores(self) -> None:
         n_threads = self.params.n_threads if self._governor is None else self._governor.choose()
@@ -184,8 +193,9 @@ class Target:
             raise ValueError(f"arrays differ in length: {len(ids)}, {len(stream)}, {len(want)}")
         self.n_evals += 1
         self._spare_busy_cores()
+        start = time.perf_counter()
         call(lib.ee_target_eval_streams, self.handle.pointer, ids_pointer, stream_pointer, want_pointer, len(ids))
-        return Evaluation(self, self.n_evals)
+        return Evaluation(self, self.n_evals, len(ids), (time.perf_counter() - start) * 1e3)
 
     def clear_stream(self, stream: int = -1) -> None:
         """Empty one stream, or all of them and leave the stream mode."""

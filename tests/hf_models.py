@@ -79,3 +79,37 @@ def save_model(folder: Path, architecture: str, *, seed: int = 0, **more: Any) -
     model.save_pretrained(folder)
     save_tokenizer(folder)
     return folder
+
+
+def save_folder(model: Path, folder: Path) -> Path:
+    """A GGUF Llama as the Hugging Face folder it came from: float32 weights and the tokenizer, from the file alone."""
+    import gguf
+    from reference_target import load_llama
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    load_llama(model).save_pretrained(folder)
+    fields = gguf.GGUFReader(str(model)).fields
+    tokens, types, merges = (fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "token_type", "merges"))
+    special = {index for index, kind in enumerate(types) if kind == gguf.TokenType.CONTROL}
+    pairs = [(left, right) for left, right in (merge.split(" ") for merge in merges)]
+    tokenizer = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=pairs))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # the one llama.cpp calls smollm
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(tokens[index], special=True) for index in sorted(special)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+    def spelled(key: str) -> str:
+        return str(tokens[fields[f"tokenizer.ggml.{key}_token_id"].contents()])
+
+    config = {
+        "tokenizer_class": "GPT2Tokenizer",
+        "bos_token": spelled("bos"),
+        "eos_token": spelled("eos"),
+        "pad_token": spelled("padding"),
+        "add_bos_token": False,
+        "chat_template": fields["tokenizer.chat_template"].contents(),
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder

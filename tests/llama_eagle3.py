@@ -56,7 +56,7 @@ def n_embd(model: Any) -> int:
 
 def logits(model: Any, context: Any) -> npt.NDArray[np.float32]:
     n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
-    return np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), (n_vocab,)).copy()
+    return np.array(np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), (n_vocab,)), np.float32)
 
 
 def nextn(context: Any) -> None:
@@ -85,4 +85,4 @@ def process(context: Any, kind: int, rows: Any, width: int) -> npt.NDArray[np.fl
     llama_cpp.llama_batch_ext_free(batch)
     read = llama_cpp.llama_cpp._lib._Z26llama_get_embeddings_nextnP13llama_context
     read.argtypes, read.restype = [ctypes.c_void_p], ctypes.POINTER(ctypes.c_float)
-    return np.ctypeslib.as_array(read(context), (len(kept), width)).copy()
+    return np.array(np.ctypeslib.as_array(read(context), (len(kept), width)), np.float32)

@@ -98,7 +98,7 @@ FILES = {
 
 
 def run(kind: str, seed: int, good: Path, scratch: Path) -> str:
-    """ "right", or the one line that refuses the broken file.
+    """The word right, or the one line that refuses the broken file.
 
     Raises:
         AssertionError: the message has several lines, or a file is left behind.
@@ -118,18 +118,20 @@ def run(kind: str, seed: int, good: Path, scratch: Path) -> str:
         OPENERS[kind](path, good)
         return "right"
     except (EagleEdgeError, ValueError, OSError) as error:
-        assert "\n" not in str(error), repr(str(error))
-        assert str(error), "an empty message"
-        assert set(scratch.rglob("*")) == before, "a file is left behind"
-        return f"{type(error).__name__}: {error}"
+        message = str(error)
+    assert message, "an empty message"
+    assert "\n" not in message, repr(message)
+    assert set(scratch.rglob("*")) == before, "a file is left behind"
+    return message
 
 
 def main() -> None:
     """Run the cases of a JSON list of (kind, seed) on stdin; arguments: the good files, a scratch folder."""
     good, scratch = Path(sys.argv[1]), Path(sys.argv[2])
     for kind, seed in json.load(sys.stdin):
-        print(f"begin {kind} {seed}", flush=True)
-        print(f"end {run(kind, seed, good, scratch)}", flush=True)
+        sys.stdout.write(f"begin {kind} {seed}\n")
+        sys.stdout.flush()
+        sys.stdout.write(f"end {run(kind, seed, good, scratch)}\n")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from scipy import stats
 from tiny import EOS, N_VOCAB, make_head, make_recurrent, make_target
 
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
+from eagle_edge.drafter import Drafter
 from eagle_edge.engine import Completion, Engine
 from eagle_edge.errors import ContextFullError, GrammarError, NativeError, NoTokenLeftError, PairError
 from eagle_edge.tree import Tree
@@ -33,12 +34,14 @@ def engine(tiny_target: Path, tiny_head: Path) -> Iterator[Engine]:
 class StandIn:
     """A draft that knows the future: ``offset`` 0 proposes the text's own next tokens, 1 never does."""
 
-    n_pairs = 1
-
     def __init__(self, prompt: Sequence[int], text: Sequence[int], offset: int = 0, mixed: bool = False) -> None:
         self.text = [*prompt, *text]
         self.offset, self.mixed, self.round = offset, mixed, 0
         self.at = 0
+
+    @property
+    def n_pairs(self) -> int:
+        return self.at
 
     def extend(self, next_tokens: Sequence[int], taps: Any, *, last: bool = True) -> None:
         self.at += len(next_tokens)
@@ -48,7 +51,7 @@ class StandIn:
 
     def set_threads(self, n_threads: int) -> None: ...
 
-    def propose(self, root: int, params: DraftParams, room: int) -> Tree:
+    def propose(self, root: int, params: DraftParams, room: int, *_: Any) -> Tree:
         self.round += 1
         offset = self.round % 2 if self.mixed else self.offset
         future = np.array(self.text[self.at + 1 : self.at + 1 + min(params.depth + 1, room)], np.int32)
@@ -70,14 +73,14 @@ def fresh(engine: Engine, prompt: Sequence[int] | str, params: SamplingParams, d
 def with_stand_in(
     engine: Engine, stand_in: StandIn, params: SamplingParams, draft: DraftParams, prompt: list[int]
 ) -> Completion:
-    real = engine.draft
+    real = engine.drafter
     engine.reset()
-    engine.draft = stand_in  # type: ignore[assignment]
     stand_in.rewind(0)
+    engine.drafter = Drafter(stand_in, draft)  # type: ignore[arg-type]
     try:
         return engine.complete(prompt, params, draft)
     finally:
-        engine.draft = real
+        engine.drafter = real
         engine.reset()
 
 
@@ -297,18 +300,19 @@ def test_accepted_tokens_leave_the_heads_cache_as_a_prefill_would(engine: Engine
         def __getattr__(self, name: str) -> Any:
             return getattr(head, name)
 
-        def propose(self, root: int, params: DraftParams, room: int) -> Tree:
+        def propose(self, root: int, params: DraftParams, room: int, *_: Any) -> Tree:
             future.at = head.n_pairs
             return future.propose(root, params, room)
 
     engine.reset()
-    engine.draft = Prophet()  # type: ignore[assignment]
+    real = engine.drafter
+    engine.drafter = Drafter(Prophet(), DraftParams.chain(4))  # type: ignore[arg-type]
     try:
         out = engine.complete(prompt, params, DraftParams.chain(4))
         assert out.stats.draft_n_accepted > 15
         after_rounds = head.hidden(-1)
     finally:
-        engine.draft = head
+        engine.drafter = real
     n_pairs = head.n_pairs
     engine.reset()
     ids = [*prompt, *out.token_ids]
@@ -356,11 +360,11 @@ def test_an_interrupt_in_any_verb_leaves_the_engine_usable(engine: Engine, monke
 
 
 def test_counters_are_repeatable(tiny_target: Path, tiny_head: Path) -> None:
-    """The same prompt on engines built anew gives the same counters every time."""
+    """The same prompt and tree on engines built anew give the same counters every time."""
     seen = set()
     for _ in range(5):
         with Engine(tiny_target, tiny_head, TargetParams(n_ctx=256, n_threads=2)) as engine:
-            out = engine.complete([1, 2, 3, 4], SamplingParams(max_tokens=30, ignore_eos=True))
+            out = engine.complete([1, 2, 3, 4], SamplingParams(max_tokens=30, ignore_eos=True), LARGEST)
             seen.add((out.token_ids, out.stats.rounds, out.stats.draft_n, out.stats.draft_n_accepted))
             assert out.stats.rounds + out.stats.draft_n_accepted == out.stats.generated_n == 30
     assert len(seen) == 1
@@ -397,6 +401,55 @@ def test_a_head_that_fails_on_the_way_costs_no_text(engine: Engine, monkeypatch:
         assert out.token_ids == expected
         assert out.stats.head_error == "the head's logits are not finite"
         assert engine.complete([60, 61, 62], params, LARGEST).token_ids == expected
+
+
+def test_automatic_drafting_gives_the_plain_text(engine: Engine) -> None:
+    """With trees sized as they pay, from head and repetitions, every prompt and temperature gives the plain ids."""
+    for number, prompt in enumerate(prompts(6, longest=60)):
+        for temperature in (0.0, 0.8):
+            params = SamplingParams(max_tokens=80, ignore_eos=True, temperature=temperature, seed=number)
+            plain = fresh(engine, prompt, params, PLAIN)
+            automatic = fresh(engine, prompt, params, DraftParams.auto())
+            assert plain.token_ids == automatic.token_ids
+    assert engine.drafter.policy.n_rounds > 100
+
+
+@pytest.mark.parametrize("rule", ["siblings", "rejection"])
+def test_automatic_drafting_serves_the_published_rules(engine: Engine, rule: str) -> None:
+    """The other rules take automatic trees and chains too, and end where they should."""
+    params = SamplingParams(max_tokens=60, ignore_eos=True, temperature=0.9, seed=3, rule=rule)
+    out = fresh(engine, [5, 6, 7], params, DraftParams.auto())
+    assert (len(out.token_ids), out.finish_reason) == (60, "length")
+
+
+def test_a_text_that_repeats_itself_needs_no_head(tiny_target: Path) -> None:
+    """Without a head repetitions are drafted from the text, which stays plain; a plain engine drafts nothing."""
+    phrase = np.random.default_rng(2).integers(4, 260, 12).tolist()
+    params = SamplingParams(max_tokens=60, logit_bias={}, ignore_eos=True)
+    loading = TargetParams(n_ctx=512, n_threads=1)
+    with Engine(tiny_target, None, loading, draft_params=PLAIN) as plain, Engine(tiny_target, None, loading) as engine:
+        for _ in range(8):  # the first evaluations learn what rows cost
+            expected, out = plain.complete(phrase * 4, params), engine.complete(phrase * 4, params)
+            assert expected.token_ids == out.token_ids
+            assert expected.stats.draft_n == 0
+            engine.reset()
+
+
+def test_what_was_learnt_is_kept_between_engines(tiny_target: Path, tiny_head: Path) -> None:
+    """An engine that is closed leaves its costs to the next one for the same files, and broken files are ignored."""
+    loading, params = TargetParams(n_ctx=192, n_threads=1), SamplingParams(max_tokens=30, ignore_eos=True)
+    with Engine(tiny_target, tiny_head, loading) as engine:
+        engine.complete([1, 2, 3], params)
+        n_rounds = engine.drafter.policy.n_rounds
+    assert n_rounds > 0
+    known = engine.drafter.policy.costs.to_json()
+    with Engine(tiny_target, tiny_head, loading) as again:
+        assert again.drafter.policy.costs.to_json() == known
+        kept = again.learnt_file
+    assert kept is not None
+    kept.write_text("{", encoding="utf-8")
+    with Engine(tiny_target, tiny_head, loading) as other:
+        assert other.complete([1, 2, 3], params).stats.generated_n == 30
 
 
 def test_prompts_that_cannot_be_are_refused(engine: Engine) -> None:

@@ -148,7 +148,8 @@ def exact_attention(
     scores = q.astype(np.float64) @ k.transpose(0, 2, 1) / np.sqrt(DIM) + mask.astype(np.float64)
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     out: npt.NDArray[np.float64] = (weights / weights.sum(axis=2, keepdims=True)) @ v
-    return out.transpose(1, 0, 2).astype(np.float32)
+    rows: Float32 = out.transpose(1, 0, 2).astype(np.float32)
+    return rows
 
 
 @pytest.mark.parametrize("kind", KINDS)

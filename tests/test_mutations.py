@@ -12,9 +12,9 @@ import pytest
 import tiny
 
 pytest.importorskip("torch")
-import checkpoints  # noqa: E402
-import mutations  # noqa: E402
-from checkpoints import layouts  # noqa: E402
+import checkpoints
+import mutations
+from checkpoints import layouts
 
 pytestmark = pytest.mark.native
 

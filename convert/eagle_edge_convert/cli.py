@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
-from eagle_edge.errors import EagleEdgeError
+from eagle_edge.errors import DependencyError, EagleEdgeError
 
 __all__ = ["app", "export", "main"]
 
@@ -46,6 +46,7 @@ def head(
     as_json: Json = False,
 ) -> None:
     """Convert a draft head."""
+    _need_packages()
     from .head import HeadOverrides, convert_head  # gguf takes a moment to load
     from .show import ProgressBar
 
@@ -89,6 +90,7 @@ def target(
     as_json: Json = False,
 ) -> None:
     """Convert a model, quantise it, and check it against its source."""
+    _need_packages()
     from .model import convert_target
     from .proof import Proof
     from .show import ProgressBar
@@ -125,6 +127,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a head as a checkpoint for vLLM, SGLang or SafeAILab's code."""
+    _need_packages()
     from .export import export_head
     from .show import ProgressBar
 
@@ -136,6 +139,11 @@ def export(
         _print_json(folder=str(result.folder), n_bytes=result.n_bytes, notes=result.notes)
         return
     print(f"{result.folder}: {result.n_bytes / 1e6:.1f} MB of tensors in the {format_} format")
+
+
+def _need_packages() -> None:
+    if importlib.util.find_spec("gguf") is None:
+        raise DependencyError("converting needs more packages: pip install 'eagle-edge[convert]'")
 
 
 def _print_json(**values: Any) -> None:
@@ -157,11 +165,8 @@ def _taps(text: str | None) -> tuple[int, ...] | None:
 def main(argv: list[str] | None = None) -> None:
     """Run one command and exit with its code."""
     try:
-        app(args=argv, standalone_mode=False)
-    except click.UsageError as error:
-        error.show()
-        sys.exit(2)
-    except (KeyboardInterrupt, click.Abort):
+        app(args=argv)
+    except KeyboardInterrupt:
         sys.exit(130)
     except (EagleEdgeError, ValueError, OSError) as error:
         print(f"eagle-edge-convert: {error}", file=sys.stderr)

@@ -84,13 +84,15 @@ def n_encoded_bytes(shape: tuple[int, ...], kind: Kind) -> int:
 
 
 def encode_rows(values: npt.NDArray[Any], kind: Kind, what: str) -> bytes | memoryview:
-    """The bytes of rows [n, width] float32.
+    """The bytes of rows [n, width] of float32, or of float16 bits (uint16 for bfloat16) that are to stay as they are.
 
     Raises:
         FileFormatError: a value is not finite, or too large for the type.
     """
     if kind is Kind.I64:
         return np.ascontiguousarray(values, np.int64).data.cast("B")
+    if values.dtype in (np.float16, np.uint16):
+        return _unchanged(values, what)
     values = np.ascontiguousarray(values, np.float32)
     largest = float(np.abs(values).max(initial=0))
     if not np.isfinite(largest):
@@ -104,6 +106,14 @@ def encode_rows(values: npt.NDArray[Any], kind: Kind, what: str) -> bytes | memo
     if kind is Kind.BF16:
         return gguf.quants.quantize(values, kind).tobytes()
     return _quantized(values, kind)
+
+
+def _unchanged(values: npt.NDArray[Any], what: str) -> memoryview:
+    bits = np.ascontiguousarray(values).view(np.uint16)
+    exponent = 0x7C00 if values.dtype == np.float16 else 0x7F80
+    if int((bits & exponent).max(initial=0)) == exponent:
+        raise FileFormatError(f"{what} holds NaN or infinite values; the checkpoint is broken")
+    return bits.data.cast("B")
 
 
 def _quantized(values: npt.NDArray[np.float32], kind: Kind) -> bytes:

@@ -213,7 +213,8 @@ class _Head:
             if len(source.shape) == 2:
                 kind, is_fallback = matrix_type(name, source.shape[1], quantization)
                 fallbacks += [f"{name} {kind.name}"] * is_fallback
-            out[name] = OutTensor(source.shape, kind, lambda source=source: _chunks(source))  # type: ignore[misc]
+            stays = (source.tensor.dtype, kind) in (("float16", Kind.F16), ("bfloat16", Kind.BF16))
+            out[name] = OutTensor(source.shape, kind, lambda source=source, stays=stays: _chunks(source, stays))  # type: ignore[misc]
         if self.config.rope_factors:
             factors = rope_factors(self.values, self.config.head_dim, self.config.rope_theta)
             out["rope_freqs.weight"] = OutTensor(factors.shape, Kind.F32, lambda: iter((factors,)))
@@ -225,10 +226,11 @@ class _Head:
         return out
 
 
-def _chunks(source: _Source) -> Iterator[Array]:
+def _chunks(source: _Source, as_bits: bool) -> Iterator[Array]:
+    """The rows as numbers, or as the bits they are stored in."""
     bits = source.tensor.load()
     n_rows = source.shape[0]
     step = n_rows if bits.ndim == 1 else max(1, CHUNK_VALUES // max(bits.shape[1], 1))
     for start in range(0, n_rows, step):
-        rows = slice(start, start + step) if source.rows is None else source.rows[start : start + step]
-        yield source.tensor.decode(bits[rows])
+        rows = bits[slice(start, start + step) if source.rows is None else source.rows[start : start + step]]
+        yield rows if as_bits else source.tensor.decode(rows)

@@ -19,6 +19,9 @@ UNKNOWN_TOKENIZER = (
 )
 
 
+NOISE = ("Duplicated key name", "Unknown RoPE type: default")  # it says these of healthy models
+
+
 class _Messages(logging.Handler):
     """Keeps what the converter logs as a warning or an error."""
 
@@ -53,7 +56,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         return {"error": f"the converter needs a package that is not installed: {error}"}
     except Exception as error:  # whatever it raises becomes one line
         return {"error": _line(str(error) or type(error).__name__, error)}
-    return {"warnings": [warning for warning in messages.warnings if warning]}
+    return {"warnings": [warning for warning in messages.warnings if warning and not warning.startswith(NOISE)]}
 
 
 def _arguments(job: dict[str, Any]) -> list[str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +17,16 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from eagle_edge.gguf_header import read_header
 from eagle_edge.head_format import HeadConfig
 
 from .encode import Kind, encode_rows, n_encoded_bytes
+from .value_types import read_value_types
 
 __all__ = ["OutTensor", "Progress", "replacing", "write_head"]
 
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
+MAX_WAITING = 2 * (os.cpu_count() or 1)  # chunks in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +88,28 @@ def write_head(
 def _write_data(file: IO[bytes], tensors: Mapping[str, OutTensor], alignment: int, progress: Progress | None) -> None:
     total, done, told = sum(tensor.n_bytes for tensor in tensors.values()), 0, 0.0
     _pad(file, alignment)
-    for name, tensor in tensors.items():
-        for chunk in tensor.chunks():
-            done += file.write(encode_rows(chunk, tensor.kind, f"the tensor {name}"))
-            if progress is not None and time.monotonic() - told > 0.1:
-                told = time.monotonic()
-                progress(done, total)
-        _pad(file, alignment)
+    with ThreadPoolExecutor() as pool:
+        for name, tensor in tensors.items():
+            for data in _encoded(pool, name, tensor):
+                done += file.write(data)
+                if progress is not None and time.monotonic() - told > 0.1:
+                    told = time.monotonic()
+                    progress(done, total)
+            _pad(file, alignment)
     assert done == total, (done, total)
     if progress is not None:
         progress(total, total)
+
+
+def _encoded(pool: ThreadPoolExecutor, name: str, tensor: OutTensor) -> Iterator[bytes | memoryview]:
+    """The bytes of the chunks in order, a few of them in work at a time; the quantiser leaves the interpreter free."""
+    waiting: deque[Future[bytes | memoryview]] = deque()
+    for chunk in tensor.chunks():
+        waiting.append(pool.submit(encode_rows, chunk, tensor.kind, f"the tensor {name}"))
+        if len(waiting) > MAX_WAITING:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _pad(file: IO[bytes], alignment: int) -> None:
@@ -124,7 +142,13 @@ def _add_metadata(
 
 def _copy_tokenizer(writer: gguf.GGUFWriter, source: Path) -> None:
     """Every ``tokenizer.*`` key of ``source``, with its type."""
-    for key, field in gguf.GGUFReader(str(source)).fields.items():
+    values, types = read_header(source).metadata, read_value_types(source)
+    for key, value in values.items():
         if key.startswith("tokenizer."):
-            sub_type = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(key, field.contents(), field.types[0], sub_type=sub_type)
+            kind, element = types[key]
+            plain: Any = value.tolist() if isinstance(value, array) else value
+            if element is gguf.GGUFValueType.BOOL:
+                plain = [bool(part) for part in plain]
+            elif element is gguf.GGUFValueType.STRING:  # not every token of every model is UTF-8
+                plain = [part.encode("utf-8", "surrogateescape") for part in plain]
+            writer.add_key_value(key, plain, kind, sub_type=element)

@@ -15,6 +15,7 @@ from rich.table import Table
 from ..bench import Row
 from ..neighbours import busy_neighbours
 from ..questions import load_questions
+from ..replay import SWEEP, compare, load_curve, load_records, record, save_records
 from ..rows import DEFAULT_ROWS, measure_rows
 from . import options as o
 from .session import open_session, stderr
@@ -23,12 +24,20 @@ from .verify import Limit, Sets
 
 @o.command
 def bench(
-    folder: Annotated[Path | None, typer.Argument(help="A folder of question sets (*.jsonl).")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="A folder of question sets (*.jsonl), or with --replay a recorded run.")
+    ] = None,
     sets: Sets = "",
     limit: Limit = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.")] = 128,
     neighbours: Annotated[int, typer.Option("--neighbours", help="Busy processes beside the measurement.", min=0)] = 0,
     rows: Annotated[bool, typer.Option("--rows", help="Time evaluations of n rows with both CPU kernels.")] = False,
+    record_to: Annotated[
+        Path | None, typer.Option("--record", help="Write what the head drafts at every position to this file.")
+    ] = None,
+    curve: Annotated[
+        Path | None, typer.Option("--replay", help="Replay a recorded run on the costs in this JSON file.")
+    ] = None,
     *,
     pair: o.PairOptions,
     loading: o.TargetOptions,
@@ -42,12 +51,20 @@ def bench(
         return
     if folder is None:
         raise typer.BadParameter("name a folder of question sets, or ask for --rows")
+    if curve is not None:
+        _replay(folder, curve, as_json)
+        return
     questions = load_questions(folder, [name for name in sets.split(",") if name], limit)
     params = replace(sampling, seed=sampling.seed or 0).params(max_tokens)
     table: dict[str, Row] = {}
     with open_session(pair, loading, drafting) as session:
         if session.engine.draft is None:
             raise ValueError("there is nothing to compare without a head; name one with --head")
+        if record_to is not None:
+            prompts = [session.encode([{"role": "user", "content": question.text}]) for question in questions]
+            steps = track(prompts, description="recording", console=stderr)
+            save_records(record_to, (record(session.engine, ids, params) for ids in steps))
+            return
         with busy_neighbours(neighbours):
             for question in track(questions, description="timing", console=stderr):
                 ids = session.encode([{"role": "user", "content": question.text}])
@@ -57,6 +74,19 @@ def bench(
         print(json.dumps(reports))
     else:
         Console().print(_table(reports))
+
+
+def _replay(run: Path, curve: Path, as_json: bool) -> None:
+    rows = compare(load_records(run), load_curve(curve), SWEEP)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = Table(title=f"{run.name} on the costs of {curve.name}")
+    for column in rows[0]:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    Console().print(table)
 
 
 def _bench_rows(pair: o.PairOptions, loading: o.TargetOptions, as_json: bool) -> None:

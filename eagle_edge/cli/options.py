@@ -67,7 +67,7 @@ class TargetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DraftOptions:
-    """Which tree is drafted."""
+    """Which tree is drafted: in every round what pays best, unless a size is named."""
 
     no_draft: Annotated[bool, typer.Option("--no-draft", help="Decode plainly.")] = False
     chain: Annotated[int | None, typer.Option("--chain", help="Draft a chain of N tokens.", metavar="N")] = None
@@ -88,7 +88,7 @@ class DraftOptions:
         if self.no_draft or self.chain is not None:
             return DraftParams.chain(0 if self.no_draft else self.chain or 0)
         if self.tree is None:
-            return DraftParams()
+            return DraftParams.auto()
         match = re.fullmatch(r"(\d+)/(\d+)/(\d+)", self.tree)
         if match is None:
             raise typer.BadParameter(f"--tree takes TOTAL/DEPTH/TOPK, for example 60/7/10, got {self.tree!r}")

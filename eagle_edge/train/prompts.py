@@ -29,6 +29,8 @@ Calculate|Solve|Evaluate|Determine|Prove that|A|A train|The|The following|There 
 Implement|def |Here is a Python function:|Fix the bug in|Answer the following question:|Extract|Provide|Suggest
 Recommend|Brainstorm|Outline|Plan|Compose|Hi|Hello|Help me|Make|Take|Sort|Use|To|For|After|While|One|Two|On|At
 Have you|Tom|Maria|John has|Sarah|Every|Most|Many|Recently
+import |from typing import List|class |```python|#include |function |SELECT |Complete this code:|Write a class
+Write a test for|Refactor
 """
 OPENERS = _OPENERS.strip().replace("\n", "|").split("|")
 

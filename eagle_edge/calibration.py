@@ -1,0 +1,121 @@
+"""How often drafted tokens are accepted, given what the drafter thinks of them; learnt while text is generated.
+
+The head's log-probabilities are calibrated by a logistic regression on their logit (Platt 1999) with an offset for
+every depth, because a head that reads its own guesses gets worse with depth. The regression is the Bayesian one of
+assumed-density filtering: a Gaussian over the weights, updated by one Newton step a round, that forgets slowly.
+Probabilities here are conditional on the parent being accepted; a path's is their product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["HeadCalibration", "SuffixCalibration"]
+
+Float64 = npt.NDArray[np.float64]
+
+_DEPTHS = 6  # depths with an offset of their own; deeper ones share the last
+_FORGET = 1 / 400  # of what is known, per round
+_PRIOR = np.diag([1.0, 4.0, *([4.0] * _DEPTHS)])  # precision of intercept, slope and offsets
+_START = np.array([-0.3, 1.0, *([0.0] * _DEPTHS)])  # a little less than the head says
+
+
+class HeadCalibration:
+    """The probability that a child of an accepted node is accepted too."""
+
+    def __init__(self) -> None:
+        self._weights = _START.copy()
+        self._precision = _PRIOR.copy()
+
+    def __call__(self, logprob: npt.NDArray[Any], depth: int) -> Float64:
+        """[...] probabilities of children by ``logprob`` [...], whose parent lies ``depth`` below the root."""
+        score = self._weights[0] + self._weights[2 + min(depth, _DEPTHS - 1)] + self._weights[1] * _logit(logprob)
+        return np.asarray(1 / (1 + np.exp(-score)))
+
+    def observe(self, logprob: Sequence[float], depth: Sequence[int], accepted: Sequence[bool]) -> None:
+        """Learn from one round: children of accepted nodes, and which of them the target chose."""
+        n = len(logprob)
+        if n == 0:
+            return
+        features = np.zeros((n, 2 + _DEPTHS))
+        features[:, 0] = 1
+        features[:, 1] = _logit(np.array(logprob))
+        features[np.arange(n), 2 + np.minimum(depth, _DEPTHS - 1)] = 1
+        p = 1 / (1 + np.exp(-features @ self._weights))
+        self._precision += _FORGET * (_PRIOR - self._precision)
+        self._precision += (features * (p * (1 - p))[:, None]).T @ features
+        self._weights += np.linalg.solve(self._precision, features.T @ (np.array(accepted, float) - p))
+        self._weights[1] = min(max(self._weights[1], 0.05), 3.0)  # a likelier token never counts less
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything learnt."""
+        return {"weights": self._weights.tolist(), "precision": self._precision.tolist()}
+
+    def restore(self, state: Any) -> None:
+        """Take over what ``to_json`` gave.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is something else.
+        """
+        weights, precision = np.array(state["weights"], float), np.array(state["precision"], float)
+        if weights.shape != _START.shape or precision.shape != _PRIOR.shape:
+            raise ValueError("not a calibration")
+        if not (np.isfinite(weights).all() and np.isfinite(precision).all()):
+            raise ValueError("a calibration holds numbers that are not finite")
+        if np.linalg.eigvalsh(precision).min() <= 0:
+            raise ValueError("a calibration's precision is not positive")
+        self._weights, self._precision = weights, precision
+
+
+def _logit(logprob: npt.NDArray[Any]) -> Float64:
+    """log(p / (1 - p)) for p = exp(logprob), within [-14, 9]."""
+    bounded = np.minimum(logprob, -1.2e-4)
+    return np.asarray(np.maximum(bounded - np.log(-np.expm1(bounded)), -14.0))
+
+
+_LONGEST = 16  # matches that long or longer count as one
+_WEIGHT = 4.0  # observations the first guess is worth
+_REMEMBERED = 200.0  # observations of one length that are remembered
+
+
+class SuffixCalibration:
+    """The probability that the text goes on as it did where its last ``length`` tokens occurred before."""
+
+    def __init__(self) -> None:
+        lengths = np.arange(_LONGEST + 1)
+        self._hits = _WEIGHT * lengths / (lengths + 3)
+        self._tries = np.full(_LONGEST + 1, _WEIGHT)
+
+    def __call__(self, length: int, n: int) -> Float64:
+        """[n] probabilities of each proposed token, given that the ones before it were accepted."""
+        at = np.minimum(length + np.arange(n), _LONGEST)
+        return np.asarray(self._hits[at] / self._tries[at])
+
+    def observe(self, length: int, n_accepted: int, n_tried: int) -> None:
+        """Learn from one proposal: of ``n_tried`` tokens in a row that met the target, so many were accepted."""
+        for i in range(min(n_accepted + 1, n_tried)):
+            at = min(length + i, _LONGEST)
+            keep = min(1.0, _REMEMBERED / self._tries[at])
+            self._hits[at] = self._hits[at] * keep + (i < n_accepted)
+            self._tries[at] = self._tries[at] * keep + 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything learnt."""
+        return {"hits": self._hits.tolist(), "tries": self._tries.tolist()}
+
+    def restore(self, state: Any) -> None:
+        """Take over what ``to_json`` gave.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is something else.
+        """
+        hits, tries = np.array(state["hits"], float), np.array(state["tries"], float)
+        if hits.shape != self._hits.shape or tries.shape != hits.shape:
+            raise ValueError("not a calibration of suffixes")
+        if not (np.isfinite(tries).all() and (hits >= 0).all() and (tries >= hits).all() and (tries > 0).all()):
+            raise ValueError("a calibration of suffixes holds impossible counts")
+        self._hits, self._tries = hits, tries

@@ -1,0 +1,244 @@
+"""What calls cost on this machine: milliseconds by rows, learnt from the calls that happen anyway.
+
+A curve keeps one running mean for every number of rows that occurred, so the corners of a kernel (groups of four rows
+on repacked CPU weights, eight on CUDA) stay where they are; between them it interpolates. The level moves with the
+load of the machine: recent calls over what was expected of them give one factor for the whole curve.
+
+This module knows neither models nor trees. Only ``load_state`` and ``save_state`` touch the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import platformdirs
+
+__all__ = ["CostModel", "Costs", "Curve", "load_state", "save_state", "state_file"]
+
+Float64 = npt.NDArray[np.float64]
+
+_MEMORY = 64.0  # calls of a size that its mean remembers
+_FORGOTTEN = 128.0  # calls of other sizes after which a mean is half forgotten
+_KNOWN = 3  # calls after which a size can tell a busy machine from an unknown cost
+_BORROWED = 16  # calls that a cost with another number of threads counts as
+_SURE = 2  # calls that are believed; one may have been unlucky
+_TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine
+_OUTLIER = 4.0  # times as slow as expected counts as much as any slower
+_GUESSED_SLOPE = 0.15  # of the cost of a row that one more costs, while only one size was seen
+_REFRESH = 8  # observations between two fits of the whole curve
+
+
+class Curve:
+    """Expected milliseconds of a call by its rows, non-decreasing.
+
+    Args:
+        n_max: the most rows it keeps a mean for; beyond, it goes on as a straight line.
+
+    Attributes:
+        busy: what calls take now over what they take on average.
+    """
+
+    def __init__(self, n_max: int) -> None:
+        self.n_max = n_max
+        self.busy = 1.0
+        self._mean = np.zeros(n_max + 1)  # by rows; at no load
+        self._count = np.zeros(n_max + 1)  # 0: never seen
+        self._seen = np.zeros(n_max + 1)  # the latest call of that size
+        self._n_calls = 0
+        self._expected = self._optimistic = np.zeros(n_max + 1)
+        self._stale = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """True before the first observation."""
+        return not self._count.any()
+
+    def observe(self, n: int, ms: float) -> None:
+        """Learn from a call of ``n`` rows that took ``ms``.
+
+        A surprise is shared between the load, which all sizes have in common, and the size itself: little where the
+        size is seen all the time, more the longer ago its last call was (the gains of a Kalman filter, simplified).
+        """
+        if not 1 <= n <= self.n_max or not ms > 0:
+            return
+        count, mean = float(self._count[n]), float(self._mean[n])
+        self._n_calls += 1
+        share = 1.0
+        if count == 0:
+            self._mean[n] = ms / self.busy
+        else:
+            surprise = ms / (mean * self.busy) - 1
+            if count >= _KNOWN:
+                self.busy *= 1 + _TO_LOAD * min(surprise, _OUTLIER - 1)
+                surprise *= 1 - _TO_LOAD
+            age = self._n_calls - float(self._seen[n])
+            share = max(1 / (count + 1), age / (age + _FORGOTTEN))
+            self._mean[n] = mean * (1 + share * min(surprise, 1.0))
+        self._count[n] = min(1 / share, _MEMORY)
+        self._seen[n] = self._n_calls
+        self._stale += _REFRESH if count < _KNOWN else 1
+
+    def at(self, n: int) -> float:
+        """Milliseconds expected of ``n`` rows now."""
+        expected = self.table()
+        if n <= self.n_max:
+            return float(expected[n])
+        slope = (expected[-1] - expected[1]) / max(1, self.n_max - 1)
+        return float(expected[-1] + slope * (n - self.n_max))
+
+    def table(self, *, optimistic: bool = False) -> Float64:
+        """[n_max + 1] milliseconds by rows; optimistic: rows never seen cost as little as fewer rows were seen to."""
+        if self._stale >= _REFRESH:
+            self._fit()
+        return (self._optimistic if optimistic else self._expected) * self.busy
+
+    def is_seen(self, n: int) -> bool:
+        """Whether calls of ``n`` rows were observed often enough to be believed."""
+        return n <= self.n_max and bool(self._count[n] >= _SURE)
+
+    def _fit(self) -> None:
+        self._stale = 0
+        seen = np.flatnonzero(self._count)
+        if not len(seen):
+            return
+        fitted = _isotonic(self._mean[seen], self._count[seen])
+        rows = np.arange(self.n_max + 1)
+        self._expected = np.interp(rows, seen, fitted)
+        beyond = rows > seen[-1]
+        slope = (fitted[-1] - fitted[0]) / (seen[-1] - seen[0]) if len(seen) > 1 else _GUESSED_SLOPE * fitted[0]
+        self._expected[beyond] += slope * (rows[beyond] - seen[-1])
+        sure = np.flatnonzero(self._count >= min(_SURE, self._count.max()))  # one slow call rules no size out
+        steps = np.maximum(np.searchsorted(sure, rows, side="right") - 1, 0)
+        self._optimistic = np.minimum(self._expected, self._expected[sure[steps]])
+        # Past twice the largest call ever seen, hope ends.
+        unknown = rows > 2 * seen[-1]
+        self._optimistic[unknown] = np.maximum(self._optimistic, self._expected)[unknown]
+
+    def to_json(self) -> list[list[float]]:
+        """[rows, mean, count] of every number of rows that occurred."""
+        return [[int(n), round(float(self._mean[n]), 5), int(self._count[n])] for n in np.flatnonzero(self._count)]
+
+    def restore(self, points: Any) -> None:
+        """Take over what ``to_json`` gave; anything else raises ValueError, TypeError or IndexError."""
+        for n, mean, count in points:
+            if not (1 <= n <= self.n_max and 0 < mean < 1e6 and count >= 1):
+                raise ValueError(f"{[n, mean, count]} is no point of a cost curve")
+            self._mean[int(n)], self._count[int(n)] = float(mean), min(float(count), _MEMORY)
+        self._stale = _REFRESH
+
+
+def _isotonic(values: Float64, weights: Float64) -> Float64:
+    """The non-decreasing sequence closest to ``values``: pool adjacent violators (Ayer et al. 1955)."""
+    blocks: list[list[float]] = []  # value, weight, length
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        blocks.append([value, weight, 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            upper, lower = blocks.pop(), blocks.pop()
+            total = lower[1] + upper[1]
+            blocks.append([(lower[0] * lower[1] + upper[0] * upper[1]) / total, total, lower[2] + upper[2]])
+    return np.repeat([block[0] for block in blocks], [int(block[2]) for block in blocks])
+
+
+class Costs:
+    """The curves of one number of threads.
+
+    Attributes:
+        verify: the target's evaluation of a tree, by its nodes, root included.
+        extend: the head reads committed pairs and ranks the first children, by pairs.
+        level: the head evaluates one level, by its nodes.
+    """
+
+    def __init__(self) -> None:
+        self.verify = Curve(256)
+        self.extend = Curve(256)
+        self.level = Curve(256)
+
+    def curves(self) -> dict[str, Curve]:
+        """All of them by name."""
+        return {"verify": self.verify, "extend": self.extend, "level": self.level}
+
+
+class CostModel:
+    """The costs by number of threads, which a busy machine may lower while a text is generated."""
+
+    def __init__(self) -> None:
+        self._by_threads: dict[int, Costs] = {}
+
+    def at(self, n_threads: int) -> Costs:
+        """The costs with this many threads; at first those of the nearest number known."""
+        if n_threads not in self._by_threads:
+            costs = Costs()
+            if self._by_threads:
+                nearest = min(self._by_threads, key=lambda known: abs(known - n_threads))
+                for name, curve in self._by_threads[nearest].curves().items():
+                    costs.curves()[name].restore([[n, ms, _BORROWED] for n, ms, _ in curve.to_json()])
+            self._by_threads[n_threads] = costs
+        return self._by_threads[n_threads]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything learnt, without the load of the moment."""
+        return {
+            str(n): {name: curve.to_json() for name, curve in costs.curves().items()}
+            for n, costs in self._by_threads.items()
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what ``to_json`` gave.
+
+        Raises:
+            ValueError, TypeError, KeyError, IndexError: it is something else.
+        """
+        for n_threads, curves in state.items():
+            costs = Costs()
+            for name, curve in costs.curves().items():
+                curve.restore(curves[name])
+            self._by_threads[int(n_threads)] = costs
+
+
+def state_file(facts: Mapping[str, Any], files: Mapping[str, str | None], folder: Path | None = None) -> Path:
+    """Where what was learnt about these files on this machine is kept: one small JSON in the user's cache folder.
+
+    Args:
+        facts: what else the costs depend on: threads, kernels, cache types.
+        files: model files by role; their names, sizes and times of change count.
+        folder: another folder than the user's cache.
+    """
+    identity: dict[str, Any] = {"machine": [platform.node(), platform.machine(), os.cpu_count()], **facts}
+    for role, path in files.items():
+        found = None if path is None else os.stat(path)
+        identity[role] = None if found is None else [os.path.basename(path or ""), found.st_size, found.st_mtime_ns]
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
+    return (folder or Path(platformdirs.user_cache_dir("eagle-edge", appauthor=False))) / f"learnt-{digest}.json"
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """What ``save_state`` wrote there; empty where there is no such file or it is broken."""
+    with contextlib.suppress(OSError, ValueError):
+        state = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(state, dict):
+            return state
+    return {}
+
+
+def save_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Replace the file in one step, so that no reader ever sees half of it; a folder we may not write to is left."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                json.dump(state, file)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise

@@ -1,0 +1,147 @@
+"""Everything that drafts for an engine: the head, what it has not read yet, and the policy that decides how much.
+
+It knows nothing of the target's cache, of verification or of text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from .backlog import Backlog
+from .config import DraftParams
+from .draft import Draft
+from .errors import NativeError
+from .filters import Candidates
+from .policy import Policy
+from .sampled import sample_chain
+from .sampling import Sampler
+from .tree import Tree, chain
+
+__all__ = ["Drafter"]
+
+Float32 = npt.NDArray[np.float32]
+
+
+class Drafter:
+    """Drafts one text at a time.
+
+    Args:
+        draft: the head, or None to draft from the text's own repetitions alone.
+        bounds: the largest trees that ``draft`` was opened for.
+
+    Attributes:
+        draft: the head.
+        policy: chooses trees where the settings are automatic.
+        error: why the head was given up in this text; None while it works.
+    """
+
+    def __init__(self, draft: Draft | None, bounds: DraftParams) -> None:
+        self.draft = draft
+        self.policy = Policy(bounds)
+        self.error: str | None = None
+        self._backlog = None if draft is None else Backlog(draft)
+        self._params = DraftParams(total=1)
+        self._active = False  # whether the head drafts in this text
+
+    def begin(self, params: DraftParams) -> None:
+        """Start another text, drafted as ``params`` say."""
+        self._params = params
+        self._active = self.draft is not None and params.total > 1
+        self.error = None
+        self.policy.start()
+
+    @property
+    def reads(self) -> bool:
+        """Whether it wants the taps of what is committed."""
+        return self._active
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs of taps and next tokens that it holds, from the start of the text on."""
+        return 0 if self._backlog is None else self._backlog.n_pairs
+
+    def read(self, position: int, next_tokens: Sequence[int], taps: Float32, *, now: bool = False) -> None:
+        """Take the pairs from ``position`` on; ``now`` reads all but the last at once, not when a draft is wanted."""
+        if self._active and self._backlog is not None:
+            with self._given_up_on_failure():
+                self._backlog.add(position, next_tokens, taps)
+                if now:
+                    self._backlog.read(last=False)
+
+    def rewind(self, n_pairs: int) -> None:
+        """Forget pairs from position ``n_pairs`` on."""
+        if self.draft is not None and self._backlog is not None:
+            self._backlog.rewind(n_pairs)
+            if self.draft.n_pairs > n_pairs:
+                self.draft.rewind(n_pairs)
+
+    def propose(
+        self, ids: Sequence[int], sampler: Sampler, limit: int, n_threads: int
+    ) -> tuple[Tree, Mapping[int, Candidates] | None]:
+        """The tree to verify under the last of ``ids``, its root alone when nothing is drafted, and how it was sampled.
+
+        Args:
+            ids: the text.
+            sampler: decides what the draft should guess.
+            limit: the most tokens that this round may add.
+            n_threads: of the evaluations of this round.
+        """
+        with self._given_up_on_failure():
+            if self.draft is not None and self._active:
+                self.draft.set_threads(n_threads)
+            if sampler.params.rule == "rejection" and sampler.params.temperature > 0:
+                return self._sampled(ids, sampler, limit, n_threads)
+            return self._ranked(ids, sampler, limit - 1, n_threads), None
+        return chain(ids[-1], np.empty(0, np.int32)), None
+
+    def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
+        """Where sizes are automatic, learn: the target chose ``tokens`` from ``n_nodes`` after ``verify_ms``."""
+        if self._params.automatic:
+            self.policy.observe(tokens, n_nodes, verify_ms)
+
+    def _sampled(
+        self, ids: Sequence[int], sampler: Sampler, limit: int, n_threads: int
+    ) -> tuple[Tree, Mapping[int, Candidates] | None]:
+        if not self._active or self.draft is None or self._backlog is None or len(self._backlog) == 0:
+            return chain(ids[-1], np.empty(0, np.int32)), None
+        n = min(self._params.total, limit) - 1
+        if self._params.automatic:
+            n = min(n, self.policy.chain_length(n_threads))
+        if n > 0:
+            self._backlog.read()
+        return sample_chain(self.draft, ids[-1], n, sampler, len(ids))
+
+    def _ranked(self, ids: Sequence[int], sampler: Sampler, room: int, n_threads: int) -> Tree:
+        draft, backlog = (self.draft, self._backlog) if self._active else (None, None)
+        if self._params.automatic:
+            noise = self._noise(sampler, len(ids))
+            return self.policy.propose(ids, room, n_threads, draft, backlog, noise, sampler.params.temperature)
+        if draft is None or backlog is None or len(backlog) == 0:
+            return chain(ids[-1], np.empty(0, np.int32))
+        backlog.read()
+        return draft.propose(ids[-1], self._params, room)
+
+    def _noise(self, sampler: Sampler, position: int) -> Callable[[int], Float32] | None:
+        """The noise of the target's own choice ``depth`` below the root, where its choice is a sample of that kind."""
+        draft = self.draft
+        if draft is None or sampler.params.temperature == 0 or sampler.params.rule != "gumbel":
+            return None
+        return lambda depth: sampler.rough_gumbel(draft.vocab, position + depth - 1)
+
+    @contextmanager
+    def _given_up_on_failure(self) -> Generator[None, None, None]:
+        """A head whose numbers are broken costs the speed, never the text."""
+        try:
+            yield
+        except NativeError as error:
+            self._active = False
+            self.error = str(error)
+
+    def close(self) -> None:
+        """Free the head; closing again does nothing."""
+        if self.draft is not None:
+            self.draft.close()

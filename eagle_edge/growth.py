@@ -1,0 +1,123 @@
+"""Level by level, the head is asked for more candidates while the next level is expected to pay for itself.
+
+What a level would bring is predicted from what levels brought before: at each depth, the chances of a node's children
+by rank. A node is worth what its children are worth above the price of verifying them, and the first node also what
+further levels below it would be, because two levels can pay where one does not (corners of the verification's cost).
+This module knows neither heads nor clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .config import DraftParams
+from .expand import Level
+from .guesses import ROOT, Guesses
+
+__all__ = ["Growth", "Prices"]
+
+Float64 = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.intp]
+
+_DEPTHS = 6  # depths whose children are told apart; deeper ones share the last
+_AHEAD = 6  # levels looked ahead
+_SMOOTHING = 1 / 32  # of a level in the running chances
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a round's decisions cost.
+
+    Attributes:
+        rate: tokens that a millisecond brings otherwise.
+        verify_ms: [n + 1] by nodes of the tree, root included.
+        level_ms: [n + 1] by nodes of a level.
+        most: the most nodes below the root.
+    """
+
+    rate: float
+    verify_ms: Float64
+    level_ms: Float64
+    most: int
+
+    def of_one_more(self, gains: Float64) -> float:
+        """Tokens that verifying a further node is worth, beyond the best size of ``Guesses.gains``."""
+        n = int(np.argmax(gains)) + 1
+        further = self.verify_ms[n + 1 : self.most + 2]
+        if not len(further):
+            return 1.0
+        return self.rate * float(((further - self.verify_ms[n]) / np.arange(1, len(further) + 1)).min())
+
+
+class Growth:
+    """Grows candidates, and remembers how likely children of each rank have been."""
+
+    def __init__(self, params: DraftParams) -> None:
+        self._params = params
+        rank = np.arange(params.top_k)
+        self._children = np.tile(0.6 / (1 + rank) ** 2, (_DEPTHS, 1))  # [depth of the parent, rank]
+
+    def grow(
+        self,
+        guesses: Guesses,
+        level: Level,
+        calibrate: Callable[[npt.NDArray[Any], int], Float64],
+        prices: Prices,
+        room: int,
+    ) -> None:
+        """Add candidates below those that are there, the children of the root.
+
+        Args:
+            guesses: they grow.
+            level: evaluates nodes, numbered in the order of evaluation.
+            calibrate: the chances of children by log-probability and the depth of their parent.
+            prices: of this round.
+            room: the deepest a node may lie.
+        """
+        newest: Numbers = np.arange(len(guesses))
+        node_of = {ROOT: ROOT}  # candidate number to node number, for evaluated candidates
+        for depth in range(1, min(self._params.depth + 1, room)):
+            rows = self._worth_evaluating(guesses, newest, depth, prices)
+            if not len(rows):
+                break
+            parents = np.array([node_of[p] for p in guesses.parent[rows].tolist()], np.int32)
+            tokens, logprob = level(guesses.tokens[rows], parents, self._params.top_k)
+            node_of |= {candidate: len(node_of) - 1 + i for i, candidate in enumerate(rows.tolist())}
+            given = calibrate(logprob, depth)
+            newest = guesses.add(tokens, rows.astype(np.int32), logprob, given)
+            self._remember(depth, given[0])
+
+    def _worth_evaluating(self, guesses: Guesses, newest: Numbers, depth: int, prices: Prices) -> Numbers:
+        """The newest candidates whose children are expected to pay for the level, likeliest first; may be none."""
+        params = self._params
+        best = newest[np.argsort(-guesses.chance[newest], kind="stable")[: params.top_k]]
+        price = prices.of_one_more(guesses.gains(prices.most, prices.verify_ms, prices.rate))
+        chance = guesses.chance[best]
+        children = self._children[min(depth, _DEPTHS - 1)]
+        value = np.maximum(chance[:, None] * children - price, 0).sum(axis=1)  # [rows]
+        value[0] += self._further(float(chance[0]), depth, price, prices)
+        net = np.cumsum(value) - prices.rate * prices.level_ms[1 : len(best) + 1]
+        n = int(np.argmax(net)) + 1
+        return best[:n] if net[n - 1] > 0 else best[:0]
+
+    def _further(self, chance: float, depth: int, price: float, prices: Prices) -> float:
+        """What levels after the next one are worth along the likeliest path, less their cost; at least 0."""
+        best = total = 0.0
+        likeliest = self._children[:, :3].tolist()
+        level = prices.rate * float(prices.level_ms[1])
+        for ahead in range(1, min(_AHEAD, self._params.depth - depth)):
+            chance *= likeliest[min(depth + ahead - 1, _DEPTHS - 1)][0]
+            children = likeliest[min(depth + ahead, _DEPTHS - 1)]
+            total += sum(max(chance * child - price, 0.0) for child in children) - level
+            best = max(best, total)
+        return best
+
+    def _remember(self, depth: int, given: Float64) -> None:
+        row = self._children[min(depth, _DEPTHS - 1)]
+        n = min(len(row), len(given))
+        row[:n] += _SMOOTHING * (np.sort(given)[::-1][:n] - row[:n])

@@ -1,0 +1,288 @@
+"""Which tree a round drafts, so that it buys tokens faster than the rest of the generation does.
+
+In the long run tokens per millisecond are most when every round maximises tokens - rate * milliseconds, where rate is
+the long run's own tokens per millisecond (renewal-reward theory; Dinkelbach 1967). Everything follows from this one
+price of time: how many candidates to verify (Sequoia, arXiv 2402.12374; OPT-Tree, arXiv 2406.17276), whether another
+level pays for its evaluation (DDD, arXiv 2409.00142; SVIP, arXiv 2411.18462), and whether to ask the head at all. A
+chain, or nothing, are ordinary outcomes.
+
+The policy decides only how many picks an evaluation serves; the text never depends on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .backlog import Backlog
+from .calibration import HeadCalibration, SuffixCalibration
+from .config import DraftParams
+from .cost import CostModel, Costs, Curve
+from .expand import Children
+from .growth import Growth, Prices
+from .guesses import ROOT
+from .round import Round
+from .same_noise import NO_NOISE, Head, Noise, SameNoise
+from .suffix import SuffixIndex
+from .tree import Tree
+from .worth import Worth
+
+__all__ = ["Policy"]
+
+Int32 = npt.NDArray[np.int32]
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+
+_SMOOTHING = 1 / 32  # of a round in the running rate
+_EXPLORING = 0.005  # share of the time that may go into trees of sizes that nobody has timed
+_COMPARE = 64  # rounds after which a lone row is timed again; in a round worth little, or thrice as late in any
+_SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surprise to be timed again at once
+_LONE_RUNS = 3  # times in a row at most
+_LONGEST_SUFFIX = 32  # tokens
+_USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
+_VERSION = 1  # of what is kept between runs
+
+
+class Policy:
+    """Chooses the trees of an engine, and learns from every round.
+
+    Args:
+        params: the bounds: ``total`` nodes, ``depth`` levels after the first, ``top_k`` children of a node.
+        clock: seconds.
+
+    Attributes:
+        costs: what calls cost here.
+        n_rounds: observed so far.
+    """
+
+    def __init__(self, params: DraftParams, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.params = params
+        self.costs = CostModel()
+        self._clock = clock
+        self._growth = Growth(params)
+        self._calibration = {False: HeadCalibration(), True: HeadCalibration()}  # by same-noise drafting
+        self._suffixes = SuffixCalibration()
+        self._same_noise = SameNoise()
+        self._worth = {False: Worth(), True: Worth()}  # by whether a suffix competes
+        self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
+        self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
+        self._tail_ms = 0.0  # running mean of the time after the last level
+        self._spent_ms = self._explored_ms = 0.0
+        self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
+        self._usual_gain = 0.0  # running mean
+        self.n_rounds = 0
+        self.start()
+
+    def start(self) -> None:
+        """Begin another text."""
+        self._index = SuffixIndex()
+        self._round = Round()
+
+    # -- one round -----------------------------------------------------------------------------------------------------
+
+    def propose(
+        self,
+        ids: Sequence[int],
+        room: int,
+        n_threads: int,
+        head: Head | None = None,
+        backlog: Backlog | None = None,
+        noise: Callable[[int], Float32] | None = None,
+        temperature: float = 1.0,
+    ) -> Tree:
+        """The tree to verify under the last of ``ids``; its root alone where nothing pays.
+
+        Args:
+            ids: the text.
+            room: positions left below the root.
+            n_threads: of the evaluations to come.
+            head: who drafts; None drafts from the text alone.
+            backlog: what the head has not read yet.
+            noise: see ``Draft.propose``.
+            temperature: the target's.
+        """
+        this = self._round = Round(n_threads=n_threads)
+        costs = self.costs.at(n_threads)
+        if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
+            return this.guesses.tree(ids[-1], 0)
+        prices = self._prices(costs)
+        start = self._clock()
+        this.suffix, this.suffix_length = self._index.propose(ids, min(room, _LONGEST_SUFFIX))
+        given = self._suffixes(this.suffix_length, len(this.suffix))
+        without = self._without_head(given, prices)
+        worth = self._worth[without > 0]
+        asked = head is not None and backlog is not None and len(backlog) > 0 and worth.asks()
+        if asked and head is not None and backlog is not None:
+            start = self._ask(head, backlog, prices, room, Noise(noise, temperature))
+        this.guesses.graft(this.suffix, given)
+        gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
+        n = int(np.argmax(gains))
+        if asked:
+            worth.note(float(gains[n]) - prices.rate * this.draft_ms - without, costs)
+        self._note_rate(this, float(gains[n]), n, prices)
+        n = self._explore(n, float(gains[n]), costs, prices)
+        tree = this.guesses.tree(ids[-1], n)
+        if asked:
+            self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
+        return tree
+
+    def chain_length(self, n_threads: int) -> int:
+        """Tokens of a sampled chain, whose chances are known only after it is drawn: the best on average."""
+        this = self._round = Round(n_threads=n_threads, sampled=True)
+        costs = self.costs.at(n_threads)
+        if costs.verify.is_empty:
+            return 0
+        prices, kept = self._prices(costs), self._kept[0] / self._kept[1]
+        n = np.arange(1, min(self.params.total, self.params.depth + 2))
+        draft_ms = costs.extend.at(_USUAL_PAIRS) + (n - 1) * prices.level_ms[1]
+        gains = np.cumsum(kept**n) - prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1] + draft_ms)
+        best = int(np.argmax(gains))
+        if gains[best] <= 0:
+            self._note_rate(this, 0.0, 0, prices)
+            return 0
+        this.draft_ms = float(draft_ms[best])
+        self._note_rate(this, float(gains[best]) + prices.rate * this.draft_ms, best + 1, prices)
+        return best + 1
+
+    def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
+        """Learn from the round that ``propose`` began.
+
+        Args:
+            tokens: what the target chose.
+            n_nodes: of the tree it evaluated, root included.
+            verify_ms: what that took.
+        """
+        this = self._round
+        self.n_rounds += 1
+        verify = self.costs.at(this.n_threads).verify
+        if n_nodes == 1:
+            surprised = not verify.is_empty and abs(np.log(verify_ms / verify.at(1))) > _SURPRISING
+            again = surprised and self._n_lone < _LONE_RUNS
+            self._n_lone = self._n_lone + 1 if again else 0
+            self._since_lone = 3 * _COMPARE if again else 0
+        verify.observe(n_nodes, verify_ms)
+        self._spent_ms += this.draft_ms + verify_ms
+        if this.sampled:
+            n_met = min(len(tokens), n_nodes - 1)
+            self._kept += 0.02 * (-self._kept) * (n_met > 0) + np.array([min(len(tokens) - 1, n_met), n_met])
+            return
+        if n_nodes != this.n_nodes:
+            self._explored_ms += max(0.0, verify_ms - this.ordinary_ms)
+        outcomes = this.outcomes(tokens)
+        self._calibration[this.noisy].observe(*outcomes)
+        if this.samples and outcomes[2]:
+            self._same_noise.note(this.noisy, outcomes[2][0])
+        n_tried = min(len(tokens), len(this.suffix))
+        n_accepted = next((i for i in range(n_tried) if tokens[i] != this.suffix[i]), n_tried)
+        self._suffixes.observe(this.suffix_length, n_accepted, n_tried)
+
+    def _prices(self, costs: Costs) -> Prices:
+        lone = costs.verify.at(1)
+        rate = max(self._tokens / self._time, 1.0) / lone  # drafting less than nothing is no option
+        return Prices(rate, costs.verify.table(), costs.level.table(), self.params.total - 1)
+
+    def _without_head(self, given: Float64, prices: Prices) -> float:
+        """What the suffix alone is worth, in tokens."""
+        chance = np.cumprod(given)[: prices.most]
+        gains = np.cumsum(chance) - prices.rate * (prices.verify_ms[2 : len(chance) + 2] - prices.verify_ms[1])
+        return max(0.0, float(gains.max(initial=0.0)))
+
+    def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> float:
+        """Let the head read and guess; returns the time when it was done."""
+        this, costs = self._round, self.costs.at(self._round.n_threads)
+        this.samples = noise.at is not None
+        if noise.at is not None and self._same_noise.chooses():
+            this.noisy = True
+        else:
+            noise = NO_NOISE
+        calibrate = self._calibration[this.noisy]
+        started, n_levels = self._clock(), 0
+
+        def lap(curve: Curve, n: int) -> None:
+            nonlocal started
+            ended = self._clock()
+            curve.observe(n, (ended - started) * 1e3)
+            started = ended
+
+        def level(tokens: Int32, parents: Int32, top_k: int) -> Children:
+            nonlocal n_levels
+            n_levels += 1
+            noise.perturb(head, n_levels + 1)
+            children = head.level(tokens, parents, min(top_k, len(first[0])))
+            lap(costs.level, len(tokens))
+            this.draft_ms += costs.level.at(len(tokens))
+            return children
+
+        n_pairs = len(backlog)
+        try:
+            noise.perturb(head, 1)
+            backlog.read()
+            first = head.first
+            lap(costs.extend, n_pairs)
+            tokens, logprob = first[0][: self.params.top_k], first[1][: self.params.top_k]
+            this.guesses.add(tokens, ROOT, logprob, calibrate(logprob, 0))
+            self._growth.grow(this.guesses, level, calibrate, prices, room)
+        finally:
+            noise.stop(head)
+        this.draft_ms += costs.extend.at(min(n_pairs, _USUAL_PAIRS)) + self._tail_ms
+        return started
+
+    def _note_rate(self, this: Round, gain: float, n: int, prices: Prices) -> None:
+        verify_ms = float(prices.verify_ms[n + 1])
+        lone = float(prices.verify_ms[1])
+        expected = 1 + gain + prices.rate * (verify_ms - lone)
+        self._tokens += _SMOOTHING * (expected - self._tokens)
+        self._time += _SMOOTHING * ((verify_ms + this.draft_ms) / lone - self._time)
+
+    def _explore(self, n: int, gain: float, costs: Costs, prices: Prices) -> int:
+        """``n``, or now and then another size: a lone row to compare with, or one that may be better, untimed so far.
+
+        What drafting is compared with has to be known as of now, and a text that is always drafted never shows it.
+        """
+        this = self._round
+        self._since_lone += 1
+        if self._since_lone > _COMPARE * (1 if gain < self._usual_gain else 3):
+            return 0
+        self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
+        this.n_nodes, this.ordinary_ms = n + 1, float(prices.verify_ms[n + 1])
+        if self._explored_ms > _EXPLORING * self._spent_ms:
+            return n
+        hoped = this.guesses.gains(prices.most, costs.verify.table(optimistic=True), prices.rate)
+        other = int(np.argmax(hoped))
+        return n if costs.verify.is_seen(other + 1) else other
+
+    # -- what was learnt -----------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything worth keeping for the next time."""
+        return {
+            "version": _VERSION,
+            "costs": self.costs.to_json(),
+            "heads": [self._calibration[noisy].to_json() for noisy in (False, True)],
+            "suffixes": self._suffixes.to_json(),
+            "worth": [self._worth[competes].mean for competes in (False, True)],
+            "rate": [self._tokens, self._time],
+            "same_noise": self._same_noise.to_json(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Take over what ``to_json`` gave; anything else is ignored and gives False."""
+        other = Policy(self.params, self._clock)
+        try:
+            if state["version"] != _VERSION:
+                return False
+            other.costs.restore(state["costs"])
+            other._suffixes.restore(state["suffixes"])
+            for noisy in (False, True):
+                other._calibration[noisy].restore(state["heads"][noisy])
+                other._worth[noisy].mean = min(max(float(state["worth"][noisy]), -9.0), 9.0)
+            other._same_noise.restore(state["same_noise"])
+            other._tokens, other._time = (min(max(float(x), 1.0), 256.0) for x in state["rate"])
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+            return False
+        self.__dict__.update(other.__dict__)
+        return True

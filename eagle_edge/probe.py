@@ -1,0 +1,56 @@
+"""A few calls when an engine opens, so that its first text already knows what rows cost; once for files and machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from .cost import Costs
+from .draft import Draft
+from .target import Target
+from .tree import chain
+
+__all__ = ["probe"]
+
+_TREES = (1, 4, 8)  # nodes
+_LEVELS = (1, 8)  # nodes
+_PAIRS = (3, 32)  # 32 as after a pause
+_RUNS = 3  # of which the fastest counts: the first builds graphs, and any may be disturbed
+
+
+def probe(costs: Costs, target: Target, draft: Draft | None) -> None:
+    """Time a few evaluations of empty caches, which are left empty; curves that know something are left alone."""
+    if costs.verify.is_empty:
+        for n in _TREES:
+            tree = chain(0, np.zeros(n - 1, np.int32))
+            costs.verify.observe(n, _fastest_ms(lambda tree=tree: target.eval_tree(tree)))  # type: ignore[misc]
+    if draft is None or not costs.extend.is_empty:
+        return
+    for n in _PAIRS:
+        taps = np.zeros((n, target.tap_width), np.float32)
+
+        def extend(n: int = n, taps: np.ndarray = taps) -> None:
+            draft.rewind(0)
+            draft.extend([0] * n, taps)
+
+        costs.extend.observe(n, _fastest_ms(extend))
+    for n in _LEVELS:
+        tokens, parents = np.zeros(n, np.int32), np.full(n, -1, np.int32)
+
+        def level(tokens: np.ndarray = tokens, parents: np.ndarray = parents) -> None:
+            draft.rewind(draft.n_pairs)
+            draft.level(tokens, parents, draft.max_top_k)
+
+        costs.level.observe(n, _fastest_ms(level))
+    draft.rewind(0)
+
+
+def _fastest_ms(action: Callable[[], object]) -> float:
+    best = float("inf")
+    for _ in range(_RUNS):
+        start = time.perf_counter()
+        action()
+        best = min(best, (time.perf_counter() - start) * 1e3)
+    return best

@@ -1,0 +1,97 @@
+"""Guessing a sample with the target's own noise, where that guesses better.
+
+At temperature above 0 the target takes the token with the largest logit + noise, and the noise depends on the position
+alone. A head that adds the same noise to its own logits guesses the sample instead of the mode. How much that helps
+depends on the head, the temperature and the filters, so both ways are compared by their first guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .expand import Children
+
+__all__ = ["NO_NOISE", "Head", "Noise", "SameNoise"]
+
+Int32 = npt.NDArray[np.int32]
+Float32 = npt.NDArray[np.float32]
+
+_SMOOTHING = 1 / 64
+_TRY = 12  # rounds after which the other way is tried
+_WORTH = 0.02  # share of right guesses that the noise has to add to pay for itself
+
+
+class Head(Protocol):
+    """The part of a draft that a policy uses."""
+
+    @property
+    def first(self) -> Children:
+        """Children of the last pair read."""
+
+    def level(self, tokens: Int32, parents: Int32, top_k: int) -> Children:
+        """Children of nodes of this round's tree."""
+
+    def perturb(self, noise: Float32 | None, scale: float) -> None:
+        """Rank children by softmax(logits * scale + noise) from now on."""
+
+
+class Noise:
+    """The target's noise, for a head; nothing where there is none.
+
+    Args:
+        at: [R] the noise by depth below the root.
+        temperature: the target's.
+    """
+
+    def __init__(self, at: Callable[[int], Float32] | None, temperature: float) -> None:
+        self.at = at
+        self._scale = 1 / temperature if at is not None else 1.0
+
+    def perturb(self, head: Head, depth: int) -> None:
+        """From now on children lie ``depth`` below the root."""
+        if self.at is not None:
+            head.perturb(self.at(depth), self._scale)
+
+    def stop(self, head: Head) -> None:
+        """Perturb no more."""
+        if self.at is not None:
+            head.perturb(None, 1.0)
+
+
+NO_NOISE = Noise(None, 1.0)
+
+
+class SameNoise:
+    """Which way guesses better, by running shares of right first guesses."""
+
+    def __init__(self) -> None:
+        self._right = {False: 0.5, True: 0.55}
+        self._since_other = 0
+
+    def chooses(self) -> bool:
+        """Whether to guess with the noise this time."""
+        better = self._right[True] > self._right[False] + _WORTH
+        self._since_other += 1
+        if self._since_other >= _TRY:
+            self._since_other = 0
+            return not better
+        return better
+
+    def note(self, noisy: bool, right: bool) -> None:
+        """Learn whether the first guess was right."""
+        self._right[noisy] += _SMOOTHING * (right - self._right[noisy])
+
+    def to_json(self) -> list[float]:
+        """The shares."""
+        return [self._right[False], self._right[True]]
+
+    def restore(self, state: Any) -> None:
+        """Take over what ``to_json`` gave; anything else raises ValueError or TypeError."""
+        plain, noisy = (float(share) for share in state)
+        if not (0 <= plain <= 1 and 0 <= noisy <= 1):
+            raise ValueError(f"{state} are no shares")
+        self._right = {False: plain, True: noisy}

@@ -1,0 +1,161 @@
+"""Cost curves and the file that keeps them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagle_edge.cost import CostModel, Curve, load_state, save_state, state_file
+
+
+def taught(points: dict[int, float], runs: int = 4) -> Curve:
+    curve = Curve(64)
+    for _ in range(runs):
+        for n, ms in points.items():
+            curve.observe(n, ms)
+    return curve
+
+
+def test_corners_are_kept() -> None:
+    """A step of the kernels stays a step: sizes that were timed cost what they took, however close they lie."""
+    curve = taught({1: 5, 4: 6, 5: 9, 8: 9, 9: 12})
+    assert [curve.at(n) for n in (1, 4, 5, 8, 9)] == pytest.approx([5, 6, 9, 9, 12])
+
+
+def test_between_and_beyond_is_a_straight_line() -> None:
+    """Sizes never timed lie between their neighbours, and above the largest at the mean slope."""
+    curve = taught({2: 4, 4: 8})
+    assert [curve.at(n) for n in (3, 5, 64, 100)] == pytest.approx([6, 10, 128, 200], rel=0.01)
+
+
+def test_one_size_alone_does_not_make_the_others_free() -> None:
+    """After one kind of call more rows are expected to cost more, and hoped to cost the same up to twice as many."""
+    curve = taught({1: 5})
+    assert curve.at(8) > 6
+    assert curve.table(optimistic=True)[2] == pytest.approx(5)
+    assert curve.table(optimistic=True)[3] > 5
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.floats(0.01, 100)), min_size=1, max_size=60))
+def test_more_rows_never_cost_less(calls: list[tuple[int, float]]) -> None:
+    """Whatever was measured, the curve is non-decreasing and hope is never above expectation."""
+    curve = Curve(64)
+    for n, ms in calls:
+        curve.observe(n, ms)
+    expected, hoped = curve.table(), curve.table(optimistic=True)
+    assert (np.diff(expected[1:]) >= -1e-9).all()
+    assert (hoped[1:] <= expected[1:] + 1e-9).all()
+    assert expected[1] > 0
+
+
+def test_a_busy_machine_scales_the_whole_curve() -> None:
+    """When calls of one size take twice as long, all sizes are expected to; and back again when it is over."""
+    curve = taught({1: 5.0, 8: 10.0}, 20)
+    for _ in range(16):
+        curve.observe(1, 10.0)
+    assert curve.busy > 1.6
+    assert curve.at(8) == pytest.approx(20, rel=0.2)
+    for _ in range(16):
+        curve.observe(8, 10.0)
+    assert curve.at(1) == pytest.approx(5, rel=0.35)
+
+
+def test_one_slow_call_changes_little() -> None:
+    """A call a hundred times as slow as usual is forgotten within twenty others."""
+    curve = taught({1: 5.0}, 64)
+    curve.observe(1, 500.0)
+    for _ in range(20):
+        curve.observe(1, 5.0)
+    assert curve.at(1) == pytest.approx(5, rel=0.06)
+
+
+def test_impossible_measures_are_ignored() -> None:
+    """No rows, too many, no time, or no number leave the curve as it was."""
+    curve = Curve(8)
+    for n, ms in ((0, 1.0), (9, 1.0), (3, 0.0), (3, -1.0), (3, float("nan"))):
+        curve.observe(n, ms)
+    assert curve.is_empty
+
+
+def test_another_number_of_threads_starts_from_the_nearest() -> None:
+    """A curve for one thread begins as that for two and soon follows its own calls, at every size."""
+    model = CostModel()
+    for n, ms in ((1, 5.0), (8, 10.0)):
+        for _ in range(20):
+            model.at(2).verify.observe(n, ms)
+    assert model.at(1).verify.at(8) == pytest.approx(10)
+    for _ in range(9):
+        model.at(1).verify.observe(1, 9.0)
+    assert model.at(1).verify.at(8) == pytest.approx(18, rel=0.15)
+    assert model.at(2).verify.at(8) == pytest.approx(10)
+
+
+def test_what_was_learnt_survives_a_file(tmp_path: Path) -> None:
+    """Costs read back from the cache are those that were saved."""
+    model, again = CostModel(), CostModel()
+    for n, ms in ((1, 5.0), (4, 6.0), (5, 9.0)):
+        model.at(2).verify.observe(n, ms)
+        model.at(2).level.observe(n, ms / 5)
+    path = tmp_path / "deep" / "learnt.json"
+    save_state(path, model.to_json())
+    again.restore(load_state(path))
+    for n in (1, 4, 5, 7):
+        assert again.at(2).verify.at(n) == pytest.approx(model.at(2).verify.at(n))
+        assert again.at(2).level.at(n) == pytest.approx(model.at(2).level.at(n))
+    assert [entry.name for entry in path.parent.iterdir()] == ["learnt.json"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "\x00\xff", '"text"'])
+def test_a_broken_file_is_no_file(tmp_path: Path, content: str) -> None:
+    """Whatever lies there, reading gives an empty state and no error."""
+    path = tmp_path / "learnt.json"
+    path.write_text(content, encoding="latin-1")
+    assert load_state(path) == {}
+    assert load_state(tmp_path / "missing.json") == {}
+    assert load_state(tmp_path) == {}
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
+    """Where a file stands in the folder's place, saving does nothing."""
+    (tmp_path / "file").write_text("")
+    save_state(tmp_path / "file" / "learnt.json", {"a": 1})
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"2": {}},
+        {"two": {"verify": [], "extend": [], "level": []}},
+        {"2": {"verify": [[1, -5, 3]], "extend": [], "level": []}},
+        {"2": {"verify": [[999, 5, 3]], "extend": [], "level": []}},
+        {"2": {"verify": [[1, "x", 3]], "extend": [], "level": []}},
+        {"2": {"verify": 7, "extend": [], "level": []}},
+        {"2": 3},
+    ],
+)
+def test_a_foreign_state_is_refused(state: dict[str, object]) -> None:
+    """Points that cannot be raise one of the errors that the reader expects."""
+    with pytest.raises((ValueError, TypeError, KeyError, IndexError)):
+        CostModel().restore(state)
+
+
+def test_the_file_depends_on_models_machine_and_settings(tmp_path: Path) -> None:
+    """Another model, another size of the same name, or another setting is another file."""
+    one, other = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    one.write_bytes(b"1")
+    other.write_bytes(b"1")
+    facts = {"kernels": "avx2"}
+    paths = {
+        state_file(facts, {"target": str(one), "head": None}, tmp_path),
+        state_file(facts, {"target": str(other), "head": None}, tmp_path),
+        state_file(facts, {"target": str(one), "head": str(other)}, tmp_path),
+        state_file({"kernels": ""}, {"target": str(one), "head": None}, tmp_path),
+    }
+    assert len(paths) == 4
+    assert state_file(facts, {"target": str(one), "head": None}, tmp_path) in paths
+    one.write_bytes(b"22")
+    assert state_file(facts, {"target": str(one), "head": None}, tmp_path) not in paths

@@ -1,0 +1,187 @@
+"""The policy on simulated machines: against the best fixed tree, a useless head, changes of load, repetitions.
+
+Time is simulated, so every figure is the same in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from simulation import N_VOCAB, Text, run
+
+from eagle_edge.config import DraftParams
+from eagle_edge.policy import Policy
+from eagle_edge.replay import Machine
+
+BOUNDS = DraftParams(64, 15, 10, automatic=True)
+PLAIN = DraftParams(total=1)
+FIXED = [PLAIN, *(DraftParams.chain(n) for n in (1, 2, 3, 4, 6))] + [
+    DraftParams(total, depth, top_k)
+    for total, depth, top_k in ((4, 1, 2), (4, 2, 4), (8, 2, 4), (8, 3, 2), (12, 5, 2), (16, 5, 4), (16, 7, 2))
+]
+CURVES: dict[str, Callable[[int], float]] = {
+    "groups of four": lambda n: 4.0 + ((n + 3) // 4),
+    "steep": lambda n: 4.0 + 1.5 * n,
+    "flat to eight": lambda n: 20.0 + 0.4 * max(0, n - 8),
+    "dear second row": lambda n: 5.0 if n == 1 else 6.5 + 0.35 * n,
+}
+
+
+def policy(machine: Machine) -> Policy:
+    return Policy(BOUNDS, machine.clock)
+
+
+@pytest.mark.parametrize("skill", [1.0, 0.6])
+@pytest.mark.parametrize("curve", CURVES)
+def test_it_keeps_up_with_the_best_fixed_tree(curve: str, skill: float) -> None:
+    """On every shape of cost, after one text to learn, it is at least within 4 % of the best of many fixed settings."""
+    text = Text(skill, 3.0)
+    best = max(run(text, Machine(CURVES[curve]), 250, how)[0] for how in FIXED)
+    machine = Machine(CURVES[curve])
+    learner = policy(machine)
+    run(text, machine, 400, learner)
+    assert run(text, machine, 250, learner)[0] > 0.96 * best
+
+
+def test_it_beats_any_one_setting_over_all_machines() -> None:
+    """No fixed setting does as well over the four machines together as the policy that knows none of them."""
+    text = Text(0.8, 3.0)
+    plain = {name: 1 / curve(1) for name, curve in CURVES.items()}
+    fixed = [
+        np.mean([run(text, Machine(curve), 200, how)[0] / plain[name] for name, curve in CURVES.items()])
+        for how in FIXED
+    ]
+    ours = []
+    for name, curve in CURVES.items():
+        machine = Machine(curve)
+        learner = policy(machine)
+        run(text, machine, 300, learner)
+        ours.append(run(text, machine, 200, learner)[0] / plain[name])
+    assert np.mean(ours) > max(fixed)
+
+
+@pytest.mark.parametrize("sharpness", [3.0, 8.0])
+@pytest.mark.parametrize("curve", CURVES)
+def test_a_useless_head_costs_next_to_nothing(curve: str, sharpness: float) -> None:
+    """A head that is always sure and always wrong slows a text down by at most 3 % once it is known."""
+    text, machine = Text(0.0, sharpness), Machine(CURVES[curve])
+    learner = policy(machine)
+    run(text, machine, 130, learner)
+    assert run(text, machine, 600, learner)[0] > 0.97 / CURVES[curve](1)
+
+
+def test_it_comes_back_when_drafting_pays_again() -> None:
+    """After a long text where the head was useless, one where it is good is soon drafted at full speed."""
+    machine = Machine(CURVES["groups of four"])
+    learner = policy(machine)
+    run(Text(0.0, 4.0), machine, 600, learner)
+    _, sizes = run(Text(1.0, 4.0, seed=1), machine, 600, learner)
+    assert np.mean(np.array(sizes[-50:]) > 1) > 0.9
+
+
+def test_verification_grown_dear_ends_drafting() -> None:
+    """When trees get dear in the middle of a text, because other programs want the cores, it goes on plainly."""
+    machine = Machine(lambda n: 5.0 + 0.3 * n)
+    learner = policy(machine)
+    _, before = run(Text(0.5, 2.0), machine, 300, learner)
+    machine.verify = lambda n: 5.0 + 4.0 * (n - 1)
+    run(Text(0.5, 2.0, seed=1), machine, 300, learner)
+    speed, after = run(Text(0.5, 2.0, seed=2), machine, 300, learner)
+    assert np.mean(before) > 2.5
+    assert np.mean(after) < 1.5
+    assert speed > 0.97 / 5.0
+
+
+def test_a_machine_as_busy_for_everything_changes_no_tree() -> None:
+    """A load that slows all calls down by the same factor leaves the sizes of trees about as they were."""
+    sizes = []
+    for load in (1.0, 5.0):
+        machine = Machine(CURVES["groups of four"])
+        learner = policy(machine)
+        run(Text(0.8, 3.0), machine, 300, learner)
+        machine.load = lambda ms, load=load: load  # type: ignore[misc]
+        sizes.append(np.mean(run(Text(0.8, 3.0, seed=1), machine, 300, learner)[1]))
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.2)
+
+
+def test_repetitions_need_no_head() -> None:
+    """A text that repeats a phrase is drafted from itself, several tokens a round, with no head at all."""
+    machine = Machine(CURVES["groups of four"])
+    text = Text(1.0, 3.0, phrase=40)
+    speed, sizes = run(text, machine, 400, policy(machine), with_head=False)
+    assert speed > 2.5 / CURVES["groups of four"](1)
+    assert max(sizes) > 8
+
+
+def test_repetitions_add_to_a_head() -> None:
+    """Where the text repeats itself, a head and the suffixes together beat the head alone by half."""
+    curve = CURVES["groups of four"]
+    text = Text(0.5, 2.0, phrase=40)
+    machine = Machine(curve)
+    alone = max(run(text, Machine(curve), 300, how)[0] for how in FIXED)
+    assert run(text, machine, 300, policy(machine))[0] > 1.5 * alone
+
+
+def test_no_node_lies_deeper_than_the_room() -> None:
+    """Trees end where the context does, suffixes included; without room there is only the root."""
+    machine = Machine(CURVES["flat to eight"])
+    learner = policy(machine)
+    text = Text(1.0, 8.0, phrase=10)
+    run(text, machine, 200, learner)
+    for room in range(5):
+        tree = learner.propose(text.ids[:100], room, 1)
+        assert tree.depth().max() <= room
+    assert len(learner.propose(text.ids[:100], 0, 1)) == 1
+
+
+def test_bounds_are_kept() -> None:
+    """No tree has more nodes than the settings allow, however cheap they are."""
+    machine = Machine(lambda n: 20.0, level=lambda n: 0.01)
+    learner = Policy(DraftParams(9, 3, 4, automatic=True), machine.clock)
+    _, sizes = run(Text(1.0, 6.0, phrase=50), machine, 200, learner)
+    assert max(sizes) == 9
+
+
+def test_what_was_learnt_is_worth_a_text() -> None:
+    """A policy restored from its JSON starts where the other stopped: a useless head is not tried out again."""
+    curve = CURVES["steep"]
+    machine = Machine(curve)
+    learner = policy(machine)
+    run(Text(0.0, 6.0), machine, 400, learner)
+    again = policy(machine)
+    assert again.restore(learner.to_json())
+    assert run(Text(0.0, 6.0, seed=1), machine, 130, again)[0] > 0.97 / curve(1)
+
+
+@pytest.mark.parametrize(
+    "change", [{"version": 0}, {"costs": []}, {"heads": [1, 2]}, {"rate": [0]}, {"suffixes": None}]
+)
+def test_a_foreign_state_is_ignored(change: dict[str, Any]) -> None:
+    """A state of another version or with broken parts leaves the policy as it was."""
+    machine = Machine(CURVES["steep"])
+    learner = policy(machine)
+    before = learner.to_json()
+    assert not learner.restore({**before, **change})
+    assert not learner.restore({})
+    assert learner.to_json() == before
+
+
+def test_sampled_chains_have_the_length_that_pays() -> None:
+    """For the rejection rule the length of a chain follows how often its tokens were kept."""
+    learner = policy(Machine(CURVES["steep"]))
+    for n, ms in ((1, 5.0), (2, 5.5), (4, 6.5), (8, 8.5)):
+        for _ in range(3):
+            learner.costs.at(1).verify.observe(n, ms)
+            learner.costs.at(1).level.observe(n, 0.3)
+            learner.costs.at(1).extend.observe(n, 0.3)
+    lengths = {}
+    for kept in (5, 0):
+        for _ in range(200):
+            learner.chain_length(1)
+            learner.observe([N_VOCAB] * (kept + 1), 6, 7.5)
+        lengths[kept] = learner.chain_length(1)
+    assert lengths[5] > 4
+    assert lengths[0] == 0
