@@ -1,0 +1,142 @@
+// The first half of attention: the scratch of a task, and the scores of its query vectors. See attend.inl.
+#include "path.h"
+
+#include "ggml.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace {
+
+using namespace ee::kernels;
+
+constexpr int CELLS = 16;    // cells handled together
+constexpr int VECTORS = 8;   // most query vectors whose scores are accumulated together
+
+template <int TYPE> isa::floats load_as_float(const char * p, int i) {
+    if constexpr (TYPE == GGML_TYPE_F16) {
+        return isa::load_half(p + 2 * i);
+    } else if constexpr (TYPE == GGML_TYPE_BF16) {
+        return isa::load_bfloat(p + 2 * i);
+    } else {
+        return isa::load((const float *) p + i);
+    }
+}
+
+// The scratch of one task; sizes as in attention_scratch_bytes. Vectors are padded to whole VECTORS.
+struct attention_scratch {
+    double * sums;           // [vector][dim_v]
+    double * values;         // [cell][dim_v]
+    double * probabilities;  // [vector][cell]
+    double * totals;         // [vector][lane]
+    float * keys;            // [dim_k][cell]
+    float * queries;         // [vector / VECTORS][dim_k][VECTORS]
+    float * largest;         // [vector]
+    float * scores;          // [vector][n_kv]
+    uint8_t * live;          // [n_kv / CELLS]: some row sees a cell of this block
+};
+
+attention_scratch divide(char * p, int n_vectors, const attention_task & task) {
+    const size_t padded = (n_vectors + VECTORS - 1) / VECTORS * VECTORS;
+    attention_scratch s;
+    s.sums = (double *) p;
+    s.values = s.sums + padded * task.dim_v;
+    s.probabilities = s.values + CELLS * task.dim_v;
+    s.totals = s.probabilities + padded * CELLS;
+    s.keys = (float *) (s.totals + padded * isa::LANES);
+    s.queries = s.keys + task.dim_k * CELLS;
+    s.largest = s.queries + padded * task.dim_k;
+    s.scores = s.largest + padded;
+    s.live = (uint8_t *) (s.scores + padded * task.n_kv);
+    return s;
+}
+
+bool sees_a_cell(const attention_task & task, int row, int cell) {
+    if (task.mask == nullptr) {
+        return true;
+    }
+    const char * mask = task.mask + row * task.mask_stride + 2 * cell;
+    bool any = false;
+    for (int i = 0; i < CELLS; i += isa::LANES) {
+        any = isa::any_above(isa::load_half(mask + 2 * i), isa::all(-INFINITY)) || any;
+    }
+    return any;
+}
+
+template <int TYPE> void load_keys(const attention_task & task, int cell, float * keys) {
+    for (int d = 0; d < task.dim_k; d += isa::LANES) {
+        for (int i = 0; i < CELLS; i += isa::LANES) {
+            const char * k = task.k + (cell + i) * task.k_stride;
+            isa::floats rows[isa::LANES];
+            for (int j = 0; j < isa::LANES; ++j) {
+                rows[j] = load_as_float<TYPE>(k + j * task.k_stride, d);
+            }
+            isa::transpose<CELLS>(rows, keys + d * CELLS + i);
+        }
+    }
+}
+
+// Scores of N query vectors and LANES cells.
+template <int N> void score(const attention_task & task, const attention_scratch & s, int first, int cell, int lane) {
+    const float * queries = s.queries + size_t(first) * task.dim_k;
+    isa::floats sums[N];
+    for (int t = 0; t < N; ++t) {
+        sums[t] = isa::zero();
+    }
+    for (int d = 0; d < task.dim_k; ++d) {
+        const isa::floats key = isa::load(s.keys + d * CELLS + lane);
+        for (int t = 0; t < N; ++t) {
+            sums[t] = isa::fma(key, isa::all(queries[d * VECTORS + t]), sums[t]);
+        }
+    }
+    for (int t = 0; t < N; ++t) {
+        isa::floats x = isa::mul(sums[t], isa::all(task.scale));
+        if (task.mask != nullptr) {
+            const int row = (first + t) / task.n_heads;
+            x = isa::add(x, isa::load_half(task.mask + row * task.mask_stride + 2 * (cell + lane)));
+        }
+        isa::store(s.scores + size_t(first + t) * task.n_kv + cell + lane, x);
+    }
+}
+
+template <int N = VECTORS> void score_some(const attention_task & task, const attention_scratch & s, int first, int n, int cell) {
+    if constexpr (N > 0) {
+        if (n >= N) {
+            for (int lane = 0; lane < CELLS; lane += isa::LANES) {
+                score<N>(task, s, first, cell, lane);
+            }
+        } else {
+            score_some<N - 1>(task, s, first, n, cell);
+        }
+    }
+}
+
+// queries[first / VECTORS][d][t] from task.q.
+void load_queries(const attention_task & task, float * queries) {
+    for (int t = 0; t < task.n_rows * task.n_heads; ++t) {
+        const int row = t / task.n_heads, head = t % task.n_heads;
+        const float * q = (const float *) (task.q + row * task.q_row_stride + head * task.q_head_stride);
+        float * out = queries + size_t(t / VECTORS) * VECTORS * task.dim_k + t % VECTORS;
+        for (int d = 0; d < task.dim_k; ++d) {
+            out[d * VECTORS] = q[d];
+        }
+    }
+}
+
+template <int TYPE> void score_cells(const attention_task & task, attention_scratch & s, int n_vectors) {
+    for (int cell = 0; cell < task.n_kv; cell += CELLS) {
+        bool live = false;
+        for (int row = 0; row < task.n_rows && !live; ++row) {
+            live = sees_a_cell(task, row, cell);
+        }
+        s.live[cell / CELLS] = live;
+        if (live) {
+            load_keys<TYPE>(task, cell, s.keys);
+            for (int first = 0; first < n_vectors; first += VECTORS) {
+                score_some(task, s, first, n_vectors - first, cell);
+            }
+        }
+    }
+}
+
+} // namespace
