@@ -93,7 +93,7 @@ FILES = {
     "safetensors": "shards/model-00001-of-00002.safetensors",
     "bin": "bin/pytorch_model.bin",
     "config": "shards/config.json",
-    "model": "shards/model-00002-of-00002.safetensors",
+    "model": "model/model.safetensors",
 }
 
 

@@ -186,7 +186,13 @@ def test_debug_shows_the_traceback(tiny_target: Path) -> None:
 def test_ctrl_c_ends_with_130(pair: list[str]) -> None:
     """An interrupt while text streams ends quietly with exit code 130."""
     command = [sys.executable, "-P", "-m", "eagle_edge", "generate", *pair, "-p", "hello", "-n", "100000", "--no-draft"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job inherits a deaf one
+    )
     assert process.stdout is not None
     process.stdout.read(1)
     time.sleep(0.05)

@@ -19,6 +19,7 @@ from eagle_edge.gguf_header import read_header
 WORKER = """
 import resource, signal, sys
 from eagle_edge_convert import convert_head
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits a deaf one
 if sys.argv[4] == "full":
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))

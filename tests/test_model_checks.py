@@ -103,6 +103,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
         configure("tokenizer_config.json", auto_map={"A": "x.Y"}),
         "tokenizer_config.json asks to run",
     ),
+    "a draft head": (edit(lambda state: state.update({"fc.weight": torch.ones(2, 2)})), "use: eagle-edge convert head"),
     "no architecture": (configure(architectures=[]), "names no architecture"),
     "no JSON": (lambda folder: (folder / "config.json").write_text("{"), "cannot be read as JSON"),
 }

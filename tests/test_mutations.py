@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import tiny
 
-pytest.importorskip("torch")
-import checkpoints
-import mutations
-from checkpoints import layouts
+torch = pytest.importorskip("torch")
+import checkpoints  # noqa: E402
+import mutations  # noqa: E402
+import safetensors.torch  # noqa: E402
+from checkpoints import layouts  # noqa: E402
 
 pytestmark = pytest.mark.native
 
@@ -30,8 +31,12 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     saved["safeailab_eagle3"].write(folder / "bin")
     layout = saved["specforge_eagle31"]
     layout.save = "shards"
-    layout.config["architectures"] = ["LlamaForCausalLM"]  # so that it passes for a model too
     layout.write(folder / "shards")
+    names = ["model.embed_tokens.weight", "model.norm.weight"]
+    model = {name: torch.ones(320, 8) for name in names}
+    (folder / "model").mkdir()
+    safetensors.torch.save_file(model, folder / "model" / "model.safetensors")
+    (folder / "model" / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "vocab_size": 320}')
     return folder
 
 

@@ -43,6 +43,10 @@ def check_model(folder: Path, trust_remote_code: bool = False) -> ModelFacts:
         _fail(folder, "config.json names no architecture: not a model")
     if (folder / "adapter_config.json").exists():
         _fail(folder, "holds an adapter; merge it into its base model first")
+    if any(
+        name in ("fc.weight", "fusion_fc.weight") or name.endswith(".hidden_norm.weight") for name in checkpoint.tensors
+    ):
+        _fail(folder, "holds a draft head, not a model; use: eagle-edge convert head")
     _check_quantised(checkpoint)
     if not trust_remote_code:
         _check_code(folder, config)
