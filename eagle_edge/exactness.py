@@ -64,9 +64,9 @@ def check(target: Target, max_seconds: float = 1.0) -> Exactness:
     random = np.random.default_rng(0)
     target.rewind(0)
     differences = [_compare(target, random)]
-    start = time.perf_counter()
-    while target.n_past < min(LONG_TEXT, target.n_ctx - 16):
-        n = min(64, target.params.n_batch, LONG_TEXT - target.n_past)
+    start, n_long = time.perf_counter(), min(LONG_TEXT, target.n_ctx - 16)
+    while target.n_past < n_long:
+        n = min(64, target.params.n_batch, n_long - target.n_past)
         target.prefill(random.integers(0, target.n_vocab, n, dtype=np.int32))
         if time.perf_counter() - start > max_seconds:
             break

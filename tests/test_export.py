@@ -124,7 +124,9 @@ def test_quantised_tensors_are_widened_and_named(target: Path, tmp_path: Path) -
 def test_the_command(target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``export`` prints what it wrote; an unknown format is one line."""
     head = tiny.make_head(tmp_path / "head.gguf", taps=checkpoints.TAPS)
-    main(["export", str(head), "--format", "specforge", "-o", str(tmp_path / "out"), "--json"])
+    with pytest.raises(SystemExit) as done:
+        main(["export", str(head), "--format", "specforge", "-o", str(tmp_path / "out"), "--json"])
+    assert done.value.code == 0
     assert json.loads(capsys.readouterr().out)["folder"] == str(tmp_path / "out")
     with pytest.raises(SystemExit) as caught:
         main(["export", str(head), "--format", "onnx", "-o", str(tmp_path / "out")])

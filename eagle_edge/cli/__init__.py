@@ -7,6 +7,7 @@ import sys
 
 import typer
 from eagle_edge_convert.cli import app as convert
+from eagle_edge_convert.cli import export
 
 from ..errors import EagleEdgeError
 from . import bench, chat, generate, inspect, train, verify
@@ -28,6 +29,7 @@ app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
 app.command("train")(train.train_command)
 app.add_typer(convert, name="convert")
+app.command("export")(export)
 
 
 def _print_version(wanted: bool) -> None:
