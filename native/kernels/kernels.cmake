@@ -9,6 +9,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   string(APPEND _kernel_flags " -Wno-maybe-uninitialized -Wno-uninitialized") # false alarms about its own intrinsics
 endif()
 
+if(EAGLE_EDGE_SANITIZE)
+  string(APPEND _kernel_flags " -fno-sanitize=all") # instrumented intrinsics take minutes to compile
+endif()
+
 function(add_kernel_path name flags)
   target_sources(_native PRIVATE kernels/path_${name}.cpp)
   set_source_files_properties(kernels/path_${name}.cpp PROPERTIES COMPILE_FLAGS "${_kernel_flags} ${flags}")
