@@ -123,6 +123,8 @@ def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
     """Where a file stands in the folder's place, saving does nothing."""
     (tmp_path / "file").write_text("")
     save_state(tmp_path / "file" / "learnt.json", {"a": 1})
+    assert (tmp_path / "file").read_text() == ""
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def outcome(layout: Layout, target: Path) -> str:
 def test_any_configuration(name: str, changes: dict[str, Any], target: Path) -> None:
     """A key of any value is understood, refused, or changes nothing."""
     layout = LAYOUTS[name]
-    outcome(dataclasses.replace(layout, config={**layout.config, **changes}), target)
+    assert outcome(dataclasses.replace(layout, config={**layout.config, **changes}), target)
 
 
 @SETTINGS
@@ -89,7 +89,7 @@ def test_any_table_of_tensors(
     tensors = {key: tensor for key, tensor in layout.tensors.items() if key not in dropped}
     for key, (shape, whole) in added.items():
         tensors[key] = torch.ones(shape, dtype=torch.int64 if whole else torch.float32)
-    outcome(dataclasses.replace(layout, tensors=tensors), target)
+    assert outcome(dataclasses.replace(layout, tensors=tensors), target)
 
 
 def test_the_good_ones_are_right(target: Path) -> None:

@@ -95,8 +95,8 @@ class Conversation:
         self.messages.append({"role": "user", "content": text})
         pieces: list[str] = []
         engine = self.session.engine
+        steps = engine.generate(self.session.encode(self.messages), self.params, None if self.drafting else PLAIN)
         try:
-            steps = engine.generate(self.session.encode(self.messages), self.params, None if self.drafting else PLAIN)
             for step in steps:
                 pieces.append(step.text)
                 print(step.text, end="", flush=True)
