@@ -68,7 +68,7 @@ def train(params: TrainParams, progress: Progress) -> Path:
     corpus = Corpus(finished_shards(folder / "shards"))
     vocabulary = _vocabulary(params, corpus, weights, folder)
     progress.stage("vocabulary", 1.0, f"{len(vocabulary.ids)} tokens cover {vocabulary.coverage:.1%} of the answers")
-    head = Head(head_config(params, taps, weights, len(vocabulary.ids)), weights.embedding)
+    head = Head(head_config(params, taps, weights, len(vocabulary.ids)), weights.embedding, weights.output)
     sample = np.concatenate([from_bf16(corpus[i].taps) for i in range(min(16, len(corpus)))])
     initialise(head, vocabulary, weights, tap_sizes(sample, len(taps)), params.seed)
     trainer = Trainer(head.to(_device()), corpus, vocabulary, params.loop, params.seed, folder)
@@ -87,6 +87,7 @@ def head_config(params: TrainParams, taps: tuple[int, ...], target: TargetWeight
     """The head that ``params`` describe for ``target``."""
     chosen = params.head
     return HeadConfig(
+        kind=chosen.kind,
         taps=taps,
         n_embd=target.n_embd,
         n_embd_target=target.n_embd,
@@ -164,7 +165,7 @@ def _vocabulary(params: TrainParams, corpus: Corpus, target: TargetWeights, fold
     if path.exists():
         stored = json.loads(path.read_text(encoding="utf-8"))
         return Vocabulary(np.array(stored["ids"], np.int64), target.n_vocab, stored["coverage"])
-    out = choose(corpus.counts(target.n_vocab), min(params.head.n_draft_vocab, target.n_vocab))
+    out = choose(corpus.counts(target.n_vocab), min(params.head.n_draft_vocab or target.n_vocab, target.n_vocab))
     path.write_text(json.dumps({"coverage": out.coverage, "ids": out.ids.tolist()}), encoding="utf-8")
     return out
 

@@ -98,7 +98,7 @@ def run_jobs(target: Target, jobs: Iterator[Job], n_likely: int = 0) -> Iterator
 def _start(target: Target, stream: int, job: Job, n_likely: int) -> bool:
     """Read the prompt of a job into an empty stream; False when it ends at once."""
     target.clear_stream(stream)
-    n_batch = target.params.n_batch
+    n_batch = target.n_prefill
     for start in range(0, len(job.ids), n_batch):
         part = job.ids[start : start + n_batch]
         last = start + len(part) == len(job.ids)
