@@ -55,7 +55,8 @@ def read_prompts(path: Path) -> list[str]:
         FileFormatError: no such file, a line that is not understood, or no prompt at all.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): JSON strings may hold U+2028 and other characters it takes for the end of a line.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise FileFormatError(f"{path}: cannot be read: {error}") from None
     prompts = []
