@@ -81,7 +81,7 @@ def main() -> None:
     results: dict[str, dict[str, Any]] = {}
     for name in options.only or VARIANTS:
         variant, run = VARIANTS[name], folder / name
-        path = run / "result.json"
+        path = run / "ablation.json"
         if not path.exists():
             _say(f"{name}: features")
             n_answers = _write_text(variant, passages, features, run)
@@ -107,7 +107,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--questions", type=Path, required=True, help="folder of question sets to measure tau on")
     parser.add_argument("--limit", type=int, default=2, help="questions of each set")
     parser.add_argument("-n", type=int, default=64, help="tokens for each question")
-    parser.add_argument("--held-out", type=int, default=48, help="answers to watch by; 8 times as many are trained on")
+    parser.add_argument("--held-out", type=int, default=32, help="answers to watch by; 8 times as many are trained on")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=VARIANTS, help="these heads alone")
     options = parser.parse_args()
