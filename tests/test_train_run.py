@@ -218,6 +218,8 @@ def test_prompts_are_read_from_the_usual_files(tmp_path: Path) -> None:
     path.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n", encoding="utf-8")
     assert read_prompts(path) == ["one", "two", "three"]
     (tmp_path / "plain.txt").write_text("four\n\nfive\n", encoding="utf-8")
+    path.write_text('{"prompt": "a\u2028b"}\n', encoding="utf-8")
+    assert read_prompts(path) == ["a\u2028b"]
     assert read_prompts(tmp_path / "plain.txt") == ["four", "five"]
     path.write_text('{"prompt": "one"}\n{broken\n', encoding="utf-8")
     with pytest.raises(FileFormatError, match=r"prompts\.jsonl, line 2"):

@@ -17,13 +17,13 @@ from ..errors import EagleEdgeError
 from ..target import Target
 from ..template import ChatTemplate
 from .params import DataParams
-from .prompts import own_prompts, prompt_key, read_prompts, user_header
+from .prompts import own_prompts, passage_prompts, prompt_key, read_prompts, user_header
 from .shards import Corpus, write_shard
 from .streams import Job, run_jobs
 
 __all__ = ["Recorder", "finished_shards", "stream_context"]
 
-# Longer prompts than this much beyond ``max_prompt_tokens`` are left out.
+# What a chat template and the task of a passage may add to a prompt.
 TEMPLATE_TOKENS = 96
 
 
@@ -34,7 +34,12 @@ def finished_shards(folder: Path) -> list[Path]:
 
 def stream_context(data: DataParams) -> int:
     """Positions that one stream needs: the template's text, a prompt and its answer."""
-    return TEMPLATE_TOKENS + data.max_prompt_tokens + data.max_answer_tokens
+    return _longest_prompt(data) + data.max_answer_tokens
+
+
+def _longest_prompt(data: DataParams) -> int:
+    passage = data.max_passage_tokens if data.own_share * data.passage_share > 0 else 0
+    return TEMPLATE_TOKENS + max(data.max_prompt_tokens, passage)
 
 
 class Recorder:
@@ -103,16 +108,19 @@ class Recorder:
         return read_prompts(path) if path.exists() else None
 
     def _write(self, number: int, seen: set[str]) -> list[str]:
-        """The prompts of a round: its share of the given ones, and the target's own."""
-        size = self.data.prompts_per_round
-        n_given = size - round(self.data.own_share * size)
+        """The prompts of a round: its share of the given ones, and the target's own, some about its earlier answers."""
+        data = self.data
+        n_given = round((1 - data.own_share) * data.prompts_per_round)
         prompts = self.given[number * n_given : (number + 1) * n_given]
-        if self.data.own_share > 0:
+        if data.own_share > 0:
             self.target.set_taps(())
-            wanted = size - len(prompts)
-            seed = (self.seed, 1, number)
+            if number > 0:
+                earlier = Corpus([self.shard_folder / f"{number - 1:05d}"])
+                wanted, seed = round(data.passage_share * data.prompts_per_round), (self.seed, 3, number)
+                prompts = prompts + passage_prompts(self.target, earlier, wanted, seed, data.max_passage_tokens, seen)
+            wanted, seed = data.prompts_per_round - len(prompts), (self.seed, 1, number)
             prompts = prompts + own_prompts(
-                self.target, self.header, wanted, seed, self.data.max_prompt_tokens, self.data.openers, seen
+                self.target, self.header, wanted, seed, data.max_prompt_tokens, data.openers, seen
             )
         if not prompts:
             raise EagleEdgeError(
@@ -138,5 +146,5 @@ class Recorder:
             greedy = rng.random() < data.greedy_share
             temperature = 0.0 if greedy else float(rng.choice(data.temperatures))
             ids = self.template.encode([{"role": "user", "content": prompt}])
-            if len(ids) <= data.max_prompt_tokens + TEMPLATE_TOKENS:
+            if len(ids) <= _longest_prompt(data):
                 yield Job(index, ids, len(ids), data.max_answer_tokens, temperature, rng)

@@ -22,7 +22,9 @@ class DataParams:
         answer_tokens: stop when the answers hold this many tokens.
         own_share: the share of prompts that the target writes itself; 1 without prompt files.
         openers: start most of its own prompts with a common opening, so that they differ more.
+        passage_share: the share of prompts that have it summarise or rewrite its earlier answers, if it writes any.
         max_prompt_tokens, max_answer_tokens: longer prompts are left out, longer answers end there.
+        max_passage_tokens: of the text in such a prompt.
         greedy_share: the share of answers at temperature 0; the rest is sampled at ``temperatures``.
         temperatures: drawn from with equal chance.
         n_streams: sequences generated at once.
@@ -34,8 +36,10 @@ class DataParams:
     answer_tokens: int = 1_000_000
     own_share: float = 0.85
     openers: bool = True
+    passage_share: float = 0.06
     max_prompt_tokens: int = 260
     max_answer_tokens: int = 176
+    max_passage_tokens: int = 900
     greedy_share: float = 0.65
     temperatures: tuple[float, ...] = (0.6, 0.8, 1.0, 1.0)
     n_streams: int = 96
@@ -45,6 +49,8 @@ class DataParams:
     def __post_init__(self) -> None:
         _check(self.answer_tokens >= 1, "answer_tokens", self.answer_tokens, "at least 1")
         _check(0 <= self.own_share <= 1, "own_share", self.own_share, "0..1")
+        _check(0 <= self.passage_share < 1, "passage_share", self.passage_share, "0..1")
+        _check(self.max_passage_tokens >= 12, "max_passage_tokens", self.max_passage_tokens, "at least 12")
         _check(
             self.own_share > 0 or bool(self.prompt_files), "own_share", self.own_share, "above 0 without prompt files"
         )
@@ -105,7 +111,7 @@ class LoopParams:
     epochs: int = 3
     budget_seconds: float = 0.0
     n_sequences: int = 12
-    n_ctx: int = 512
+    n_ctx: int = 1216
     learning_rate: float = 1e-3
     warmup_steps: int = 50
     weight_decay: float = 0.01
