@@ -10,7 +10,10 @@ from typing import Any
 
 from ..errors import EagleEdgeError
 
-__all__ = ["DataParams", "HeadParams", "LoopParams", "TrainParams"]
+__all__ = ["DataParams", "EvaluationParams", "HeadParams", "LoopParams", "TrainParams"]
+
+# Loading, exporting and measuring alone take about half of this.
+MIN_BUDGET = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +97,14 @@ class LoopParams:
         keep_rows: the share of rows that each further step carries on.
         step_decay: weight of each further step relative to the one before.
         hard_share: how much of a label is put on the target's own choice; the rest is its distribution.
-        epochs: passes over the data.
-        budget_seconds: train for so long instead; 0 = no budget.
+        epochs: passes over the data, unless a budget says how long.
+        patience: stop after so many evaluations without a better acceptance; 0 never does. The best weights are kept.
         n_sequences: passages per batch.
         n_ctx: longer passages are cut.
         learning_rate, warmup_steps, weight_decay, clip_norm: of AdamW under a cosine schedule.
         held_out: every so many-th passage is kept for watching, never trained on.
-        checkpoint_steps, report_steps, evaluate_steps: how often.
+        n_watched: of the held-out passages so many are looked at while training.
+        checkpoint_steps, report_steps, evaluate_steps: how often; with a budget, evaluations go by time.
         n_threads: of torch; 0 = all.
     """
 
@@ -109,7 +113,7 @@ class LoopParams:
     step_decay: float = 1.0
     hard_share: float = 0.5
     epochs: int = 3
-    budget_seconds: float = 0.0
+    patience: int = 12
     n_sequences: int = 12
     n_ctx: int = 1216
     learning_rate: float = 1e-3
@@ -117,6 +121,7 @@ class LoopParams:
     weight_decay: float = 0.01
     clip_norm: float = 1.0
     held_out: int = 40
+    n_watched: int = 64
     checkpoint_steps: int = 200
     report_steps: int = 20
     evaluate_steps: int = 200
@@ -128,7 +133,7 @@ class LoopParams:
         _check(0 < self.step_decay <= 1, "step_decay", self.step_decay, "above 0, at most 1")
         _check(0 <= self.hard_share <= 1, "hard_share", self.hard_share, "0..1")
         _check(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        _check(self.budget_seconds >= 0, "budget_seconds", self.budget_seconds, "0 or more")
+        _check(self.patience >= 0, "patience", self.patience, "0 or more")
         _check(self.n_sequences >= 1, "n_sequences", self.n_sequences, "at least 1")
         _check(self.n_ctx >= 8, "n_ctx", self.n_ctx, "at least 8")
         _check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
@@ -138,20 +143,49 @@ class LoopParams:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationParams:
+    """What the finished head is measured on, through the engine.
+
+    Attributes:
+        n_prompts: held-out prompts.
+        max_tokens: generated for each.
+        questions: a folder of question sets; empty for none.
+        sets: of them; empty for all.
+        limit: questions of each set; 0 = all.
+        question_tokens: generated for each question.
+    """
+
+    n_prompts: int = 16
+    max_tokens: int = 96
+    questions: str = ""
+    sets: tuple[str, ...] = ()
+    limit: int = 0
+    question_tokens: int = 128
+
+
+@dataclass(frozen=True, slots=True)
 class TrainParams:
     """One run: a target file, a folder for everything the run makes, a seed, and the three parts above.
 
     ``start_from`` is a head to go on from, a GGUF or a checkpoint's folder: its shape and draft vocabulary are taken
-    over and ``head`` is not used; empty starts a new one.
+    over and ``head`` is not used; empty starts a new one. ``budget_seconds`` is the time for all of it, 0 for no limit.
+    ``online`` stores no features and has the target read each batch again.
     """
 
     target: str
     output: str
     seed: int = 0
     start_from: str = ""
+    budget_seconds: float = 0.0
+    online: bool = False
     data: DataParams = dataclasses.field(default_factory=DataParams)
     head: HeadParams = dataclasses.field(default_factory=HeadParams)
     loop: LoopParams = dataclasses.field(default_factory=LoopParams)
+    evaluation: EvaluationParams = dataclasses.field(default_factory=EvaluationParams)
+
+    def __post_init__(self) -> None:
+        budget = self.budget_seconds
+        _check(budget == 0 or budget >= MIN_BUDGET, "budget_seconds", budget, f"at least {MIN_BUDGET}, or 0 for none")
 
     def save(self, path: Path) -> None:
         """Write the settings as JSON."""
@@ -166,7 +200,7 @@ class TrainParams:
         """
         try:
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            parts = {"data": DataParams, "head": HeadParams, "loop": LoopParams}
+            parts = {"data": DataParams, "head": HeadParams, "loop": LoopParams, "evaluation": EvaluationParams}
             built = {name: part(**_tuples(values.pop(name))) for name, part in parts.items()}
             return cls(**values, **built)
         except (OSError, ValueError, TypeError, KeyError) as error:
