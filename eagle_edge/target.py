@@ -201,6 +201,10 @@ class Target:
         """Empty one stream, or all of them and leave the stream mode."""
         call(lib.ee_target_clear_stream, self.handle.pointer, stream)
 
+    def move_stream(self, source: int, destination: int) -> None:
+        """Continue what ``source`` holds in ``destination``; consecutive streams are evaluated together."""
+        call(lib.ee_target_move_stream, self.handle.pointer, source, destination)
+
     # -- vocabulary ----------------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:

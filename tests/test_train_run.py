@@ -24,9 +24,9 @@ from eagle_edge.train.answers import finished_shards
 from eagle_edge.train.export import export_checkpoint
 from eagle_edge.train.model import Head
 from eagle_edge.train.params import DataParams, HeadParams, LoopParams, TrainParams
-from eagle_edge.train.prompts import own_prompts, read_prompts, user_header
+from eagle_edge.train.prompts import TASKS, own_prompts, passage_prompts, read_prompts, user_header
 from eagle_edge.train.run import train
-from eagle_edge.train.shards import from_bf16
+from eagle_edge.train.shards import Corpus, from_bf16, write_shard
 from eagle_edge.train.streams import Job, run_jobs
 from eagle_edge.train.target_weights import read_target_weights
 from eagle_edge.train.unroll import Batch, unroll
@@ -177,6 +177,22 @@ def test_a_full_stream_is_refused(streams: Target) -> None:
     with pytest.raises(Exception, match="stream 1 is full"):
         streams.eval_streams([5], [1], [False])
     streams.clear_stream()
+
+
+def test_prompts_about_earlier_answers_hold_them(streams: Target, tmp_path: Path) -> None:
+    """A task, then what was answered, each answer at most once; the seed decides which, and no prompt comes twice."""
+    passages = [job.passage(8) for job in run_jobs(streams, jobs(40, 1.0), 8)]
+    write_shard(tmp_path / "00000", passages)
+    corpus, seen = Corpus([tmp_path / "00000"]), set[str]()
+    first = passage_prompts(streams, corpus, 5, (0, 3, 1), 24, seen)
+    assert len(set(first)) == len(seen) == 5
+    assert first == passage_prompts(streams, corpus, 5, (0, 3, 1), 24, set())
+    assert not set(first) & set(passage_prompts(streams, corpus, 5, (0, 3, 1), 24, seen))
+    answers = [b"".join(map(streams.piece, p.tokens[p.answer].tolist())).decode("utf-8", "ignore") for p in passages]
+    for prompt in first:
+        task = next(task for task in TASKS if prompt.startswith(task))
+        assert any(prompt.removeprefix(task).strip()[:4] in answer for answer in answers)
+    assert len(passage_prompts(streams, corpus, 1000, (0, 3, 2), 24, set())) < 40
 
 
 SWITCHES = [{}, {"norm_before_residual": True}, {"norm_before_fc": True}, {"fc_norm": True, "norm_output": True}]

@@ -88,11 +88,23 @@ def run_jobs(target: Target, jobs: Iterator[Job], n_likely: int = 0) -> Iterator
                     yield job
             if not running:
                 return
-            for stream in _advance(target, running, n_likely):
-                free.append(stream)
-                yield running.pop(stream)
+            _close_gaps(target, running, free)
+            finished = _advance(target, running, n_likely)
+            done = [running.pop(stream) for stream in finished]
+            free = sorted([*free, *finished], reverse=True)
+            yield from done
     finally:
         target.clear_stream()
+
+
+def _close_gaps(target: Target, running: dict[int, Job], free: list[int]) -> None:
+    """Move sequences down until the running streams are 0, 1, 2, ...; ``free`` is descending and stays so."""
+    while free and running and (last := max(running)) > free[-1]:
+        lowest = free.pop()
+        target.move_stream(last, lowest)
+        running[lowest] = running.pop(last)
+        free.append(last)
+        free.sort(reverse=True)
 
 
 def _start(target: Target, stream: int, job: Job, n_likely: int) -> bool:
