@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import EagleEdgeError
+from ..errors import EagleEdgeError, PairError
 from ..target import Target
 from ..template import ChatTemplate
 from .params import DataParams
@@ -66,6 +66,10 @@ class Recorder:
         given = [prompt for path in data.prompt_files for prompt in read_prompts(Path(path))]
         order = np.random.default_rng((seed, 0)).permutation(len(given))
         self.given = [given[i] for i in order]
+        if data.own_share > 0 and template.is_fallback:
+            raise PairError(
+                f"{target.path}: has no chat template, so it cannot write prompts itself; give files of prompts alone"
+            )
         self.header = user_header(self._render) if data.own_share > 0 else ""
 
     def run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 import os
@@ -257,9 +258,10 @@ class Trainer:
 
 def _save(state: Mapping[str, Any], path: Path) -> None:
     """Write ``state``; the old file stays until the new one is whole."""
-    partial = path.with_suffix(".partial")
+    partial, buffer = path.with_suffix(".partial"), io.BytesIO()
+    torch.save(dict(state), buffer)  # to a file it would hide that a disk is full
     with partial.open("wb") as file:
-        torch.save(dict(state), file)
+        file.write(buffer.getbuffer())
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)

@@ -72,7 +72,11 @@ def train(params: TrainParams, progress: Progress, started: float | None = None)
     if is_finished(folder, params):
         return folder / FILES["q8_0"]
     torch.set_num_threads(params.loop.n_threads or os.cpu_count() or 1)
-    return _Run(params, folder, weights, start, progress, Clock(folder, params.budget_seconds, started)).run()
+    try:
+        return _Run(params, folder, weights, start, progress, Clock(folder, params.budget_seconds, started)).run()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise EagleEdgeError(f"{folder}: cannot be written ({reason}); the same command goes on from there") from None
 
 
 class _Run:
