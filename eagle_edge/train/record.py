@@ -82,7 +82,8 @@ def record(
 
     def wanted(n_tokens: int, n_rounds: int) -> int:
         enough = goal(n_tokens, n_rounds)
-        if enough > n_tokens and (n_tokens == have or goal.plan is not None):
+        known = goal.plan is not None or (goal.clock.budget == 0 and n_tokens == have)
+        if known and enough > n_tokens:
             _check_disk(params, enough - n_tokens, len(taps) * weights.n_embd, folder, stage)
         return enough
 
