@@ -29,6 +29,10 @@ def train_command(
         Path, typer.Option("-o", "--output", help="Folder of the run; one that holds a run is continued.")
     ],
     prompts: PromptFiles = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(help="Go on training this head, a GGUF or a checkpoint's folder; it keeps shape and vocabulary."),
+    ] = None,
     own_share: Annotated[float, typer.Option(help="Share of prompts the target writes itself.")] = 0.85,
     tokens: Annotated[int, typer.Option(help="Answer tokens to train on.")] = 1_000_000,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 3,
@@ -50,6 +54,7 @@ def train_command(
         target=str(target),
         output=str(output),
         seed=seed,
+        start_from=str(start_from or ""),
         data=DataParams(
             prompt_files=tuple(map(str, prompts or ())),
             own_share=own_share if prompts else 1.0,

@@ -26,6 +26,7 @@ def write_card(
     sources = "prompts it wrote itself"
     if data.prompt_files:
         sources += f" and {1 - data.own_share:.0%} from {', '.join(Path(name).name for name in data.prompt_files)}"
+    started = f"- Started from {Path(params.start_from).name}, with a fresh optimiser.\n" if params.start_from else ""
     text = f"""# EAGLE-3 draft head for {Path(params.target).name}
 
 A draft head proposes tokens; the target decides every one of them. It changes how fast text comes, never the text.
@@ -42,7 +43,7 @@ A draft head proposes tokens; the target decides every one of them. It changes h
 - {sum(p.numel() for p in trainer.head.parameters()) / 1e6:.1f} M parameters; the token embedding is the target's.
 
 ## Training
-- Training-time test with {loop.n_steps} steps; labels are {loop.hard_share:.0%} the target's choice, \
+{started}- Training-time test with {loop.n_steps} steps; labels are {loop.hard_share:.0%} the target's choice, \
 {1 - loop.hard_share:.0%} its distribution.
 - AdamW, learning rate {loop.learning_rate:g} with cosine decay, {loop.n_sequences} answers a batch, \
 {trainer.step} steps.

@@ -139,11 +139,16 @@ class LoopParams:
 
 @dataclass(frozen=True, slots=True)
 class TrainParams:
-    """One run: a target file, a folder for everything the run makes, a seed, and the three parts above."""
+    """One run: a target file, a folder for everything the run makes, a seed, and the three parts above.
+
+    ``start_from`` is a head to go on from, a GGUF or a checkpoint's folder: its shape and draft vocabulary are taken
+    over and ``head`` is not used; empty starts a new one.
+    """
 
     target: str
     output: str
     seed: int = 0
+    start_from: str = ""
     data: DataParams = dataclasses.field(default_factory=DataParams)
     head: HeadParams = dataclasses.field(default_factory=HeadParams)
     loop: LoopParams = dataclasses.field(default_factory=LoopParams)

@@ -33,6 +33,7 @@ from .shards import Corpus, bytes_per_token, from_bf16
 from .start import initialise, tap_sizes
 from .target_weights import TargetWeights, read_target_weights
 from .vocabulary import Vocabulary, choose
+from .warm_start import WarmStart, read_start
 
 __all__ = ["Progress", "train"]
 
@@ -61,16 +62,15 @@ def train(params: TrainParams, progress: Progress) -> Path:
     weights = read_target_weights(Path(params.target))
     folder = Path(params.output)
     folder.mkdir(parents=True, exist_ok=True)
+    start = read_start(Path(params.start_from), Path(params.target), folder) if params.start_from else None
     params = _claim(params, folder)
     torch.set_num_threads(params.loop.n_threads or os.cpu_count() or 1)
-    taps = params.head.taps or (2, weights.n_layer // 2, weights.n_layer - 3)
+    taps = start.config.taps if start else params.head.taps or (2, weights.n_layer // 2, weights.n_layer - 3)
     _record(params, taps, weights, folder, progress)
     corpus = Corpus(finished_shards(folder / "shards"))
-    vocabulary = _vocabulary(params, corpus, weights, folder)
+    vocabulary = _vocabulary(params, start, corpus, weights, folder)
     progress.stage("vocabulary", 1.0, f"{len(vocabulary.ids)} tokens cover {vocabulary.coverage:.1%} of the answers")
-    head = Head(head_config(params, taps, weights, len(vocabulary.ids)), weights.embedding)
-    sample = np.concatenate([from_bf16(corpus[i].taps) for i in range(min(16, len(corpus)))])
-    initialise(head, vocabulary, weights, tap_sizes(sample, len(taps)), params.seed)
+    head = _head(params, start, taps, vocabulary, corpus, weights)
     trainer = Trainer(head.to(_device()), corpus, vocabulary, params.loop, params.seed, folder)
     trainer.run(progress.report)
     progress.stage("export", 0.0, "checkpoint, GGUF, card")
@@ -81,6 +81,25 @@ def train(params: TrainParams, progress: Progress) -> Path:
     write_card(folder, params, head.config, vocabulary, corpus, trainer)
     progress.stage("export", 1.0, str(gguf_path))
     return gguf_path
+
+
+def _head(
+    params: TrainParams,
+    start: WarmStart | None,
+    taps: tuple[int, ...],
+    vocabulary: Vocabulary,
+    corpus: Corpus,
+    target: TargetWeights,
+) -> Head:
+    """The head before its first step: the one to go on from, or a new one."""
+    if start is not None:
+        head = Head(start.config, target.embedding)
+        head.load_state_dict(start.weights)
+        return head
+    head = Head(head_config(params, taps, target, len(vocabulary.ids)), target.embedding)
+    sample = np.concatenate([from_bf16(corpus[i].taps) for i in range(min(16, len(corpus)))])
+    initialise(head, vocabulary, target, tap_sizes(sample, len(taps)), params.seed)
+    return head
 
 
 def head_config(params: TrainParams, taps: tuple[int, ...], target: TargetWeights, n_draft_vocab: int) -> HeadConfig:
@@ -158,8 +177,12 @@ def _cache_bytes(weights: TargetWeights) -> int:
     return weights.n_layer * weights.n_head_kv * weights.head_dim * 2 * 2
 
 
-def _vocabulary(params: TrainParams, corpus: Corpus, target: TargetWeights, folder: Path) -> Vocabulary:
-    """The draft vocabulary, chosen once."""
+def _vocabulary(
+    params: TrainParams, start: WarmStart | None, corpus: Corpus, target: TargetWeights, folder: Path
+) -> Vocabulary:
+    """The draft vocabulary: that of the head to go on from, or chosen once."""
+    if start is not None:
+        return Vocabulary(start.ids, target.n_vocab, 0.0).covering(corpus.counts(target.n_vocab))
     path = folder / "vocabulary.json"
     if path.exists():
         stored = json.loads(path.read_text(encoding="utf-8"))
