@@ -38,7 +38,9 @@ def vocabulary() -> Vocabulary:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tiny_target: Path, vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Head]:
+def checkpoint(
+    tiny_target: Path, vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Head]:
     torch.manual_seed(2)
     head = Head(CONFIG, read_target_weights(tiny_target).embedding)
     folder = tmp_path_factory.mktemp("head") / "checkpoint"

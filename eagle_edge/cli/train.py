@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import DependencyError
+from ..train.recipes import RECIPES
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -21,6 +23,14 @@ __all__ = ["train_command"]
 PromptFiles = Annotated[
     list[Path] | None, typer.Option("--prompts", help="A .jsonl or .txt file of prompts; repeatable.")
 ]
+RecipeName = Annotated[
+    str,
+    typer.Option(
+        "--recipe",
+        metavar="|".join(RECIPES),
+        help=" ".join(f"{name}: {recipe.summary}." for name, recipe in RECIPES.items()),
+    ),
+]
 
 
 def train_command(
@@ -28,6 +38,7 @@ def train_command(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder of the run; one that holds a run is continued.")
     ],
+    recipe: RecipeName = "eagle3",
     prompts: PromptFiles = None,
     start_from: Annotated[
         Path | None,
@@ -37,8 +48,11 @@ def train_command(
     tokens: Annotated[int, typer.Option(help="Answer tokens to train on.")] = 1_000_000,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 3,
     budget: Annotated[str | None, typer.Option(help="Train for so long instead, for example 30m or 2h.")] = None,
-    draft_vocab: Annotated[int, typer.Option(help="Tokens the head can propose.")] = 8192,
-    steps: Annotated[int, typer.Option(help="Steps of training-time test.")] = 4,
+    draft_vocab: Annotated[int | None, typer.Option(help="Tokens the head can propose; as the recipe says.")] = None,
+    tap_layers: Annotated[str | None, typer.Option(help="Boundaries to read, for example 2,15,27 or 27.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps on the head's own outputs; 1 trains without; as the recipe says.")
+    ] = None,
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
     batch: Annotated[int, typer.Option(help="Answers in a batch.")] = 8,
     threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.")] = 0,
@@ -46,24 +60,34 @@ def train_command(
 ) -> None:
     """Train a draft head for a GGUF, on what the model itself says."""
     try:
-        from ..train.params import DataParams, HeadParams, LoopParams, TrainParams
+        from ..train.params import DataParams, TrainParams
         from ..train.run import train
     except ModuleNotFoundError as error:
         raise DependencyError(f"training needs {error.name}: pip install 'eagle-edge[train]'") from None
+    if recipe not in RECIPES:
+        raise typer.BadParameter(f"--recipe takes {', '.join(RECIPES)}, got {recipe!r}")
+    base = RECIPES[recipe]
+    head = dataclasses.replace(
+        base.head,
+        taps=base.head.taps if tap_layers is None else _numbers(tap_layers),
+        n_draft_vocab=base.head.n_draft_vocab if draft_vocab is None else draft_vocab,
+    )
     params = TrainParams(
         target=str(target),
         output=str(output),
         seed=seed,
         start_from=str(start_from or ""),
+        recipe=recipe,
         data=DataParams(
             prompt_files=tuple(map(str, prompts or ())),
             own_share=own_share if prompts else 1.0,
             answer_tokens=tokens,
             prompts_per_round=min(512, max(16, tokens // 200)),
         ),
-        head=HeadParams(n_draft_vocab=draft_vocab),
-        loop=LoopParams(
-            n_steps=steps,
+        head=head,
+        loop=dataclasses.replace(
+            base.loop,
+            n_steps=base.loop.n_steps if steps is None else steps,
             epochs=epochs,
             budget_seconds=_seconds(budget),
             n_sequences=batch,
@@ -74,6 +98,13 @@ def train_command(
     with _Lines() as progress:
         path = train(params, progress)
     print(path)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--tap-layers takes numbers separated by commas, got {text!r}") from None
 
 
 def _seconds(text: str | None) -> float:

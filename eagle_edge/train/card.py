@@ -9,7 +9,8 @@ import torch
 
 from ..head_format import HeadConfig
 from .loop import TREE_WIDTH, Trainer
-from .params import TrainParams
+from .params import LoopParams, TrainParams
+from .recipes import RECIPES
 from .shards import Corpus
 from .vocabulary import Vocabulary
 
@@ -27,7 +28,7 @@ def write_card(
     if data.prompt_files:
         sources += f" and {1 - data.own_share:.0%} from {', '.join(Path(name).name for name in data.prompt_files)}"
     started = f"- Started from {Path(params.start_from).name}, with a fresh optimiser.\n" if params.start_from else ""
-    text = f"""# EAGLE-3 draft head for {Path(params.target).name}
+    text = f"""# {RECIPES[params.recipe].title} draft head for {Path(params.target).name}
 
 A draft head proposes tokens; the target decides every one of them. It changes how fast text comes, never the text.
 
@@ -37,13 +38,13 @@ A draft head proposes tokens; the target decides every one of them. It changes h
 - Features and labels are read from the quantised target.
 
 ## Head
-- Taps before layers {list(config.taps)}, one layer, {config.n_embd} wide, {config.n_head}/{config.n_head_kv} heads of \
+- {_reads(config)}, one layer, {config.n_embd} wide, {config.n_head}/{config.n_head_kv} heads of \
 {config.head_dim}, MLP {config.n_ff}.
 - Draft vocabulary {config.n_draft_vocab} of {config.n_vocab} tokens, {vocabulary.coverage:.1%} of what the target says.
 - {sum(p.numel() for p in trainer.head.parameters()) / 1e6:.1f} M parameters; the token embedding is the target's.
 
 ## Training
-{started}- Training-time test with {loop.n_steps} steps; labels are {loop.hard_share:.0%} the target's choice, \
+{started}- {_unrolled(loop)}; labels are {loop.hard_share:.0%} the target's choice, \
 {1 - loop.hard_share:.0%} its distribution.
 - AdamW, learning rate {loop.learning_rate:g} with cosine decay, {loop.n_sequences} answers a batch, \
 {trainer.step} steps.
@@ -63,3 +64,14 @@ The head is derived from its target: the target's licence applies to it.
 """
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def _reads(config: HeadConfig) -> str:
+    return "The state after the final norm" if config.kind == "eagle1" else f"Taps before layers {list(config.taps)}"
+
+
+def _unrolled(loop: LoopParams) -> str:
+    steps = f"Training-time test with {loop.n_steps} steps" if loop.n_steps > 1 else "No training-time test"
+    if loop.state_loss == 0:
+        return steps
+    return f"{steps}; SmoothL1 on states x {loop.state_loss:g} + cross-entropy x {loop.token_loss:g}"

@@ -93,10 +93,10 @@ def _head(
 ) -> Head:
     """The head before its first step: the one to go on from, or a new one."""
     if start is not None:
-        head = Head(start.config, target.embedding)
+        head = Head(start.config, target.embedding, target.output)
         head.load_state_dict(start.weights)
         return head
-    head = Head(head_config(params, taps, target, len(vocabulary.ids)), target.embedding)
+    head = Head(head_config(params, taps, target, len(vocabulary.ids)), target.embedding, target.output)
     sample = np.concatenate([from_bf16(corpus[i].taps) for i in range(min(16, len(corpus)))])
     initialise(head, vocabulary, target, tap_sizes(sample, len(taps)), params.seed)
     return head
@@ -106,6 +106,7 @@ def head_config(params: TrainParams, taps: tuple[int, ...], target: TargetWeight
     """The head that ``params`` describe for ``target``."""
     chosen = params.head
     return HeadConfig(
+        kind=chosen.kind,
         taps=taps,
         n_embd=target.n_embd,
         n_embd_target=target.n_embd,
@@ -187,7 +188,7 @@ def _vocabulary(
     if path.exists():
         stored = json.loads(path.read_text(encoding="utf-8"))
         return Vocabulary(np.array(stored["ids"], np.int64), target.n_vocab, stored["coverage"])
-    out = choose(corpus.counts(target.n_vocab), min(params.head.n_draft_vocab, target.n_vocab))
+    out = choose(corpus.counts(target.n_vocab), min(params.head.n_draft_vocab or target.n_vocab, target.n_vocab))
     path.write_text(json.dumps({"coverage": out.coverage, "ids": out.ids.tolist()}), encoding="utf-8")
     return out
 
