@@ -26,6 +26,24 @@ def test_a_budget_is_a_time(budget: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--recipe", "eagle2"], "eagle3.1"),
+        (["--tap-layers", "2,x"], "numbers"),
+        (["--recipe", "eagle1", "--tap-layers", "3"], "final norm"),
+        (["--recipe", "eagle1", "--draft-vocab", "64"], "every token"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_said_before_anything_is_done(options: list[str], said: str, tmp_path: Path) -> None:
+    """The message names what is possible, and no folder appears."""
+    pytest.importorskip("torch")
+    result = CliRunner().invoke(app, ["--target", "a.gguf", "-o", str(tmp_path / "run"), *options])
+    assert result.exit_code != 0
+    assert said in result.stderr + str(result.exception)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_target_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     """The file is named; nothing is generated."""
     pytest.importorskip("torch")

@@ -50,7 +50,7 @@ def test_a_run_killed_in_every_stage_makes_the_same_head(tiny_target: Path, tmp_
     for file in ("head/model.safetensors", "head-q8_0.gguf", "vocabulary.json"):
         whole, killed = ((tmp_path / name / file).read_bytes() for name in runs)
         assert whole == killed, file
-    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in runs]
+    results = [json.loads((tmp_path / name / "figures.json").read_text()) for name in runs]
     assert results[0]["figures"] == results[1]["figures"]
 
 

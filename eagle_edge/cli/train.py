@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 
 from ..errors import DependencyError
+from ..train.recipes import RECIPES
 from .options import Json
 from .train_progress import TrainProgress
 
@@ -32,6 +34,14 @@ more --tokens go on with one that is finished.
 PromptFiles = Annotated[
     list[Path] | None, typer.Option("--prompts", help="A .jsonl or .txt file of prompts; repeatable.")
 ]
+RecipeName = Annotated[
+    str,
+    typer.Option(
+        "--recipe",
+        metavar="|".join(RECIPES),
+        help=" ".join(f"{name}: {recipe.summary}." for name, recipe in RECIPES.items()),
+    ),
+]
 Sets = Annotated[list[str] | None, typer.Option("--sets", help="Of --questions; repeatable, or several with commas.")]
 
 
@@ -40,6 +50,7 @@ def train_command(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder of the run; one that holds a run is continued.")
     ],
+    recipe: RecipeName = "eagle3",
     prompts: PromptFiles = None,
     start_from: Annotated[
         Path | None,
@@ -57,9 +68,12 @@ def train_command(
         bool, typer.Option("--online", help="Store no features: the target reads every batch again. Slower.")
     ] = False,
     draft_vocab: Annotated[
-        int | None, typer.Option(help="Tokens the head can propose.", show_default="8192; 4096 in less than 10m")
+        int | None, typer.Option(help="Tokens the head can propose.", show_default="as the recipe says; less in < 10m")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steps of training-time test.")] = 4,
+    tap_layers: Annotated[str | None, typer.Option(help="Boundaries to read, for example 2,15,27 or 27.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps on the head's own outputs; 1 trains without; as the recipe says.")
+    ] = None,
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
     batch: Annotated[int, typer.Option(help="Answers in a batch.")] = 8,
     patience: Annotated[
@@ -78,13 +92,18 @@ def train_command(
     started = time.monotonic()
     try:
         from ..train.finish import read_result
-        from ..train.params import DataParams, EvaluationParams, HeadParams, LoopParams, TrainParams
+        from ..train.params import DataParams, EvaluationParams, TrainParams
         from ..train.run import train
     except ModuleNotFoundError as error:
         raise DependencyError(f"training needs {error.name}: pip install 'eagle-edge[train]'") from None
     seconds = _seconds(budget)
-    if start_from is not None and draft_vocab is not None:
-        raise typer.BadParameter("--start-from takes over the head's draft vocabulary; leave out --draft-vocab")
+    if recipe not in RECIPES:
+        raise typer.BadParameter(f"--recipe takes {', '.join(RECIPES)}, got {recipe!r}")
+    base = RECIPES[recipe]
+    if start_from is not None and (draft_vocab is not None or tap_layers is not None):
+        raise typer.BadParameter("--start-from takes over the head's shape; leave out --draft-vocab and --tap-layers")
+    if draft_vocab is None:
+        draft_vocab = min(base.head.n_draft_vocab, 4096) if 0 < seconds < 600 else base.head.n_draft_vocab
     if questions is not None and not questions.is_dir():
         raise typer.BadParameter(f"--questions takes a folder of .jsonl files, got {questions}")
     # With a budget the first round has to be short enough to measure speeds on; whole rounds fit any budget.
@@ -94,6 +113,7 @@ def train_command(
         output=str(output),
         seed=seed,
         start_from=str(start_from or ""),
+        recipe=recipe,
         budget_seconds=seconds,
         online=online,
         data=DataParams(
@@ -102,9 +122,14 @@ def train_command(
             answer_tokens=tokens or (10**9 if seconds else 1_000_000),
             prompts_per_round=int(min(512, max(16, per_round))),
         ),
-        head=HeadParams(n_draft_vocab=draft_vocab or (4096 if 0 < seconds < 600 else 8192)),
-        loop=LoopParams(
-            n_steps=steps,
+        head=dataclasses.replace(
+            base.head,
+            taps=base.head.taps if tap_layers is None else _numbers(tap_layers),
+            n_draft_vocab=draft_vocab,
+        ),
+        loop=dataclasses.replace(
+            base.loop,
+            n_steps=base.loop.n_steps if steps is None else steps,
             epochs=epochs,
             patience=patience,
             n_sequences=batch,
@@ -129,6 +154,13 @@ def train_command(
         print(json.dumps(read_result(output)))
     else:
         print(path)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--tap-layers takes numbers separated by commas, got {text!r}") from None
 
 
 def _seconds(text: str | None) -> float:

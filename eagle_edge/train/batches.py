@@ -26,12 +26,14 @@ class Labels:
         probabilities: [B, L, C] float32, 0 for tokens outside the draft vocabulary, summing to 1 otherwise.
         best: [B, L] int64 draft id of the target's choice, -1 outside the vocabulary.
         counts: [B, L] bool: the position is an answer token, so what follows it is to be learnt.
+        states: [B, L, H] the target's states that a head of EAGLE-1 learns to imitate; None leaves them out.
     """
 
     ids: Tensor
     probabilities: Tensor
     best: Tensor
     counts: Tensor
+    states: Tensor | None = None
 
     def at(self, positions: Tensor, in_range: Tensor) -> tuple[LossRows, Tensor]:
         """The flat rows of ``positions`` [B, M] that have a loss (N of them), and where they are in [B*M].
@@ -45,7 +47,8 @@ class Labels:
         sequence = torch.arange(len(positions), device=positions.device)[:, None].expand_as(positions).flatten()[chosen]
         place = positions.flatten()[chosen]
         weight = (best >= 0).float()
-        return LossRows(self.ids[sequence, place], self.probabilities[sequence, place], weight, best), chosen
+        states = None if self.states is None else self.states[sequence, place]
+        return LossRows(self.ids[sequence, place], self.probabilities[sequence, place], weight, best, states), chosen
 
 
 def epoch_batches(corpus: Corpus, n_sequences: int, seed: int, epoch: int, among: np.ndarray) -> Iterator[list[int]]:

@@ -8,18 +8,20 @@ from typing import Any
 
 import torch
 
+from ..head_format import HeadConfig
 from .loop import Trainer
-from .params import TrainParams
+from .params import LoopParams, TrainParams
+from .recipes import RECIPES
 from .watching import TREE_WIDTH
 
 __all__ = ["write_card"]
 
 
 def write_card(folder: Path, params: TrainParams, trainer: Trainer, result: dict[str, Any]) -> Path:
-    """Write MODEL_CARD.md into ``folder``; ``result`` is what result.json holds."""
+    """Write MODEL_CARD.md into ``folder``; ``result`` is what figures.json holds."""
     path = folder / "MODEL_CARD.md"
     config, vocabulary = trainer.head.config, trainer.vocabulary
-    text = f"""# EAGLE-3 draft head for {Path(params.target).name}
+    text = f"""# {RECIPES[params.recipe].title} draft head for {Path(params.target).name}
 
 A draft head proposes tokens; the target decides every one of them. It changes how fast text comes, never the text.
 
@@ -30,7 +32,7 @@ rest sampled.
 - Features and labels are read from the quantised target{", again for every batch" if params.online else ""}.
 
 ## Head
-- Taps before layers {list(config.taps)}, one layer, {config.n_embd} wide, {config.n_head}/{config.n_head_kv} heads of \
+- {_reads(config)}, one layer, {config.n_embd} wide, {config.n_head}/{config.n_head_kv} heads of \
 {config.head_dim}, MLP {config.n_ff}.
 - Draft vocabulary {config.n_draft_vocab} of {config.n_vocab} tokens, {vocabulary.coverage:.1%} of what the target says.
 - {sum(p.numel() for p in trainer.head.parameters()) / 1e6:.1f} M parameters; the token embedding is the target's.
@@ -62,7 +64,7 @@ def _training(params: TrainParams, trainer: Trainer) -> str:
     if params.start_from:
         lines.append(f"Started from {Path(params.start_from).name}, with a fresh optimiser.")
     lines.append(
-        f"Training-time test with {loop.n_steps} steps; labels are {loop.hard_share:.0%} the target's choice, "
+        f"{_unrolled(loop)}; labels are {loop.hard_share:.0%} the target's choice, "
         f"{1 - loop.hard_share:.0%} its distribution."
     )
     lines.append(
@@ -78,6 +80,17 @@ def _training(params: TrainParams, trainer: Trainer) -> str:
         f"{trainer.device.type}, torch {torch.__version__}."
     )
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _reads(config: HeadConfig) -> str:
+    return "The state after the final norm" if config.kind == "eagle1" else f"Taps before layers {list(config.taps)}"
+
+
+def _unrolled(loop: LoopParams) -> str:
+    steps = f"Training-time test with {loop.n_steps} steps" if loop.n_steps > 1 else "No training-time test"
+    if loop.state_loss == 0:
+        return steps
+    return f"{steps}; SmoothL1 on states x {loop.state_loss:g} + cross-entropy x {loop.token_loss:g}"
 
 
 def _figures(figures: dict[str, Any], n_held_out: int) -> str:

@@ -25,7 +25,7 @@ __all__ = ["FILES", "Probe", "finish", "is_finished", "read_result"]
 
 #: The GGUF of each type that a run leaves.
 FILES = {"q8_0": "head-q8_0.gguf", "f16": "head-f16.gguf", "q4_0": "head-q4_0.gguf"}
-RESULT = "result.json"
+RESULT = "figures.json"
 # Seconds for each part of the evaluation of a run without a budget.
 UNHURRIED = 600.0
 # A probe may take this share of the training so far; the first is taken to cost so many seconds.

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from ..errors import EagleEdgeError
 from .batches import epoch_batches, load_batch
-from .loss import LossRows, ranks, soft_cross_entropy
+from .loss import LossRows, ranks, step_loss
 from .model import Head
 from .params import LoopParams
 from .shards import Corpus
-from .unroll import unroll
+from .unroll import Batch, unroll
 from .vocabulary import Vocabulary
 from .watching import EVALUATED_STEPS, TREE_WIDTH, Acceptance, Best, Report
 
@@ -60,7 +60,7 @@ class Trainer:
     ) -> None:
         self.head, self.corpus, self.vocabulary, self.params = head, corpus, vocabulary, params
         self.seed, self.folder = seed, folder
-        self.device = head.lm_head.weight.device
+        self.device = head.output.device
         numbers = np.arange(len(corpus))
         held_out = numbers % params.held_out == 0
         self.held_out, self.training = numbers[held_out], numbers[~held_out]
@@ -95,7 +95,7 @@ class Trainer:
                 f"{self.checkpoint}: not a checkpoint of this run ({reason}); delete it to start anew"
             ) from None
         self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
-        self.best = Best(*state["best"])
+        self.best = Best(*state.get("best", ()))
 
     def save(self) -> None:
         """Write the checkpoint; the old one stays until the new one is whole."""
@@ -199,7 +199,7 @@ class Trainer:
         params, total = self.params, 0.0
         loss = torch.zeros((), device=self.device)
         for step, (hidden, rows) in enumerate(self._forward(indices, params.n_steps, params.keep_rows, generator)):
-            mean = soft_cross_entropy(hidden, self.head.lm_head.weight, rows) / rows.weight.sum().clamp(min=1)
+            mean = step_loss(hidden, self.head.output, rows, params.token_loss, params.state_loss)
             weight = params.step_decay**step
             loss, total = loss + weight * mean, total + weight
         torch.autograd.backward(loss / total)
@@ -212,11 +212,18 @@ class Trainer:
     def _forward(
         self, indices: list[int], n_steps: int, keep: float, generator: torch.Generator | None
     ) -> list[tuple[Tensor, LossRows]]:
-        """For each step, the inputs of ``lm_head`` that have a label [N, H], and their rows."""
+        """For each step, the inputs of ``head.output`` that have a label [N, H], and their rows.
+
+        Only training gives a ``generator``, which draws the rows carried on and the noise.
+        """
         params = self.params
         passages = self.corpus.passages(indices)
         batch, real, labels = load_batch(passages, self.vocabulary, params.hard_share, params.n_ctx, self.device)
         length = batch.tokens.shape[1]
+        if params.state_loss > 0:
+            labels = dataclasses.replace(labels, states=batch.taps)
+        if params.noise > 0 and generator is not None:
+            batch = _with_noise(batch, params.noise, generator)
         out = []
         with torch.autocast(self.device.type, torch.bfloat16):
             steps = unroll(self.head, batch, n_steps, keep, generator)
@@ -233,7 +240,7 @@ class Trainer:
         """The acceptance on the held-out passages, or on the first ``most``."""
         found = np.zeros((EVALUATED_STEPS, 3))
         size, held_out = self.params.n_sequences, self.held_out[:most]
-        matrix = self.head.lm_head.weight.to(torch.bfloat16)
+        matrix = self.head.output.to(torch.bfloat16)
         for start in range(0, len(held_out), size):
             indices = [int(i) for i in held_out[start : start + size]]
             for step, (hidden, rows) in enumerate(self._forward(indices, EVALUATED_STEPS, 1.0, None)):
@@ -265,3 +272,13 @@ def _save(state: Mapping[str, Any], path: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def _with_noise(batch: Batch, size: float, generator: torch.Generator) -> Batch:
+    """Uniform noise on the features, so that the head learns to live with its own errors.
+
+    As EAGLE-1's trainer adds it: ``size`` wide at 512 tokens, wider for shorter sequences.
+    """
+    noise = torch.rand(batch.taps.shape, generator=generator).to(batch.taps.device) - 0.5
+    width = size * 512 / batch.tokens.shape[1]
+    return dataclasses.replace(batch, taps=(batch.taps + noise * width).to(batch.taps.dtype))

@@ -71,12 +71,14 @@ class HeadParams:
     """The shape of the head; 0 takes the target's value.
 
     Attributes:
-        taps: boundaries to read; empty for 2, the middle, and 3 before the end.
-        n_draft_vocab: R.
+        kind: "eagle1" or "eagle3".
+        taps: boundaries to read; empty for 2, the middle, and 3 before the end. EAGLE-1 reads -1, after the final norm.
+        n_draft_vocab: R; EAGLE-1 drafts from the whole vocabulary.
         n_ff, n_head, n_head_kv: of the layer.
         norm_before_residual, norm_before_fc, fc_norm, norm_output: the switches of ``HeadConfig``.
     """
 
+    kind: str = "eagle3"
     taps: tuple[int, ...] = ()
     n_draft_vocab: int = 8192
     n_ff: int = 0
@@ -86,6 +88,13 @@ class HeadParams:
     norm_before_fc: bool = False
     fc_norm: bool = False
     norm_output: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self.kind in ("eagle1", "eagle3"), "kind", self.kind, "eagle1 or eagle3")
+        _check(self.n_draft_vocab >= 0, "n_draft_vocab", self.n_draft_vocab, "0 or more")
+        if self.kind == "eagle1":
+            _check(self.taps == (-1,), "taps", list(self.taps), "[-1] for EAGLE-1: the state after the final norm")
+            _check(self.n_draft_vocab == 0, "n_draft_vocab", self.n_draft_vocab, "0 for EAGLE-1: every token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,8 @@ class LoopParams:
         keep_rows: the share of rows that each further step carries on.
         step_decay: weight of each further step relative to the one before.
         hard_share: how much of a label is put on the target's own choice; the rest is its distribution.
+        token_loss, state_loss: weights of the cross-entropy and of the regression on the target's states (EAGLE-1).
+        noise: width of the uniform noise on the features, at 512 tokens.
         epochs: passes over the data, unless a budget says how long.
         patience: stop after so many evaluations without a better acceptance; 0 never does. The best weights are kept.
         n_sequences: passages per batch.
@@ -112,6 +123,9 @@ class LoopParams:
     keep_rows: float = 0.6
     step_decay: float = 1.0
     hard_share: float = 0.5
+    token_loss: float = 1.0
+    state_loss: float = 0.0
+    noise: float = 0.0
     epochs: int = 3
     patience: int = 12
     n_sequences: int = 12
@@ -132,6 +146,8 @@ class LoopParams:
         _check(0 < self.keep_rows <= 1, "keep_rows", self.keep_rows, "above 0, at most 1")
         _check(0 < self.step_decay <= 1, "step_decay", self.step_decay, "above 0, at most 1")
         _check(0 <= self.hard_share <= 1, "hard_share", self.hard_share, "0..1")
+        for name in ("token_loss", "state_loss", "noise"):
+            _check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         _check(self.epochs >= 1, "epochs", self.epochs, "at least 1")
         _check(self.patience >= 0, "patience", self.patience, "0 or more")
         _check(self.n_sequences >= 1, "n_sequences", self.n_sequences, "at least 1")
@@ -165,7 +181,7 @@ class EvaluationParams:
 
 @dataclass(frozen=True, slots=True)
 class TrainParams:
-    """One run: a target file, a folder for everything the run makes, a seed, and the three parts above.
+    """One run: a target file, a folder for all it makes, a seed, the recipe's name, and the three parts above.
 
     ``start_from`` is a head to go on from, a GGUF or a checkpoint's folder: its shape and draft vocabulary are taken
     over and ``head`` is not used; empty starts a new one. ``budget_seconds`` is the time for all of it, 0 for no limit.
@@ -176,6 +192,7 @@ class TrainParams:
     output: str
     seed: int = 0
     start_from: str = ""
+    recipe: str = "eagle3"
     budget_seconds: float = 0.0
     online: bool = False
     data: DataParams = dataclasses.field(default_factory=DataParams)
@@ -201,7 +218,8 @@ class TrainParams:
         try:
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             parts = {"data": DataParams, "head": HeadParams, "loop": LoopParams, "evaluation": EvaluationParams}
-            built = {name: part(**_tuples(values.pop(name))) for name, part in parts.items()}
+            values.get("loop", {}).pop("budget_seconds", None)  # older runs had a budget for training alone
+            built = {name: part(**_tuples(values.pop(name, {}))) for name, part in parts.items()}
             return cls(**values, **built)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise EagleEdgeError(f"{path}: not the settings of a training run ({error})") from None

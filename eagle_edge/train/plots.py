@@ -26,7 +26,7 @@ def write_plots(folder: Path, figures: dict[str, Any] | None = None) -> list[Pat
 
     Args:
         folder: of the run.
-        figures: of the finished head, as result.json has them; the end points of the measured curves.
+        figures: of the finished head, as figures.json has them; the end points of the measured curves.
     """
     import matplotlib
 

@@ -51,7 +51,7 @@ class Progress(Protocol):
 
 
 def train(params: TrainParams, progress: Progress, started: float | None = None) -> Path:
-    """Run or continue the run in ``params.output`` and return the head's GGUF; figures are in its result.json.
+    """Run or continue the run in ``params.output`` and return the head's GGUF; figures are in its figures.json.
 
     Args:
         params: what to do.
@@ -139,8 +139,8 @@ class _Run:
         """Answer tokens a second that training gets through, tried on the answers so far."""
         self._stage("plan", 0.0, "measuring the speed of training")
         corpus = self._corpus()
-        size = min(self.params.head.n_draft_vocab, self.weights.n_vocab)
-        ids = self.start.ids if self.start else choose(corpus.counts(self.weights.n_vocab), size).ids
+        counts = corpus.counts(self.weights.n_vocab)
+        ids = self.start.ids if self.start else choose(counts, self._n_draft_vocab()).ids
         vocabulary = Vocabulary(ids, self.weights.n_vocab, 0.0)
         head = self._head(vocabulary, corpus).to(_device())
         with tempfile.TemporaryDirectory() as scratch:
@@ -166,19 +166,24 @@ class _Run:
         if path.exists():
             stored = json.loads(path.read_text(encoding="utf-8"))
             return Vocabulary(np.array(stored["ids"], np.int64), n_vocab, stored["coverage"])
-        out = choose(corpus.counts(n_vocab), min(self.params.head.n_draft_vocab, n_vocab))
+        out = choose(corpus.counts(n_vocab), self._n_draft_vocab())
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps({"coverage": out.coverage, "ids": out.ids.tolist()}), encoding="utf-8")
         os.replace(partial, path)
         return out
 
+    def _n_draft_vocab(self) -> int:
+        """R; 0 in the settings stands for every token."""
+        return min(self.params.head.n_draft_vocab or self.weights.n_vocab, self.weights.n_vocab)
+
     def _head(self, vocabulary: Vocabulary, corpus: Corpus) -> Head:
         """The head before its first step: the one to go on from, or a new one."""
         if self.start is not None:
-            head = Head(self.start.config, self.weights.embedding)
+            head = Head(self.start.config, self.weights.embedding, self.weights.output)
             head.load_state_dict(self.start.weights)
             return head
-        head = Head(head_config(self.params, self.taps, self.weights, len(vocabulary.ids)), self.weights.embedding)
+        config = head_config(self.params, self.taps, self.weights, len(vocabulary.ids))
+        head = Head(config, self.weights.embedding, self.weights.output)
         sample = np.concatenate([from_bf16(passage.taps) for passage in corpus.passages(range(min(16, len(corpus))))])
         initialise(head, vocabulary, self.weights, tap_sizes(sample, len(self.taps)), self.params.seed)
         return head
@@ -188,6 +193,7 @@ def head_config(params: TrainParams, taps: tuple[int, ...], target: TargetWeight
     """The head that ``params`` describe for ``target``."""
     chosen = params.head
     return HeadConfig(
+        kind=chosen.kind,
         taps=taps,
         n_embd=target.n_embd,
         n_embd_target=target.n_embd,

@@ -111,7 +111,7 @@ def _close_gaps(target: Target, running: dict[int, Job], free: list[int]) -> Non
 def _start(target: Target, likeliest: Likeliest, stream: int, job: Job, n_likely: int) -> bool:
     """Read the prompt of a job into an empty stream; False when it ends at once."""
     target.clear_stream(stream)
-    n_batch = target.params.n_batch
+    n_batch = target.n_prefill
     for start in range(0, len(job.ids), n_batch):
         part = job.ids[start : start + n_batch]
         last = start + len(part) == len(job.ids)
