@@ -28,12 +28,12 @@ from eagle_edge.engine import Engine
 from eagle_edge.questions import load_questions
 from eagle_edge.template import ChatTemplate
 from eagle_edge.train.answers import finished_shards
-from eagle_edge.train.loop import Report
-from eagle_edge.train.params import DataParams, HeadParams, LoopParams, TrainParams
+from eagle_edge.train.params import DataParams, EvaluationParams, HeadParams, LoopParams, TrainParams
 from eagle_edge.train.plots import read_metrics
 from eagle_edge.train.recipes import RECIPES
 from eagle_edge.train.run import train
 from eagle_edge.train.shards import Corpus, Passage, write_shard
+from eagle_edge.train.watching import Report
 
 CHAIN, TREE = DraftParams(total=7, depth=5, top_k=1), DraftParams(60, 7, 10)
 
@@ -166,7 +166,9 @@ def _params(variant: Variant, options: argparse.Namespace, run: Path, n_answers:
     head = dataclasses.replace(recipe.head, taps=taps)
     _share_vocabulary(options.output, run, recipe.head.n_draft_vocab > 0)
     data = DataParams(answer_tokens=n_answers)
-    return TrainParams(str(options.target), str(run), recipe=variant.recipe, data=data, head=head, loop=loop)
+    brief = EvaluationParams(n_prompts=1, max_tokens=8)  # the questions follow, for all heads alike
+    parts = {"data": data, "head": head, "loop": loop, "evaluation": brief}
+    return TrainParams(str(options.target), str(run), recipe=variant.recipe, **parts)
 
 
 def _share_vocabulary(folder: Path, run: Path, reduced: bool) -> None:

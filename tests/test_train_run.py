@@ -27,7 +27,6 @@ from eagle_edge.target import Target
 from eagle_edge.template import ChatTemplate
 from eagle_edge.train.answers import finished_shards
 from eagle_edge.train.export import export_checkpoint
-from eagle_edge.train.loop import Report
 from eagle_edge.train.model import Head
 from eagle_edge.train.params import DataParams, HeadParams, LoopParams, TrainParams
 from eagle_edge.train.prompts import TASKS, own_prompts, passage_prompts, read_prompts, user_header
@@ -38,6 +37,7 @@ from eagle_edge.train.streams import Job, run_jobs
 from eagle_edge.train.target_weights import read_target_weights
 from eagle_edge.train.unroll import Batch, unroll
 from eagle_edge.train.vocabulary import choose
+from eagle_edge.train.watching import Report
 
 pytestmark = pytest.mark.native
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import EagleEdgeError
+from ..errors import EagleEdgeError, PairError
 from ..target import Target
 from ..template import ChatTemplate
 from .params import DataParams
@@ -66,13 +66,24 @@ class Recorder:
         given = [prompt for path in data.prompt_files for prompt in read_prompts(Path(path))]
         order = np.random.default_rng((seed, 0)).permutation(len(given))
         self.given = [given[i] for i in order]
+        if data.own_share > 0 and template.is_fallback:
+            raise PairError(
+                f"{target.path}: has no chat template, so it cannot write prompts itself; give files of prompts alone"
+            )
         self.header = user_header(self._render) if data.own_share > 0 else ""
 
-    def run(self, on_tokens: Callable[[int], None]) -> int:
-        """Add rounds until the shards hold ``data.answer_tokens``; gives how many they hold.
+    def run(
+        self,
+        goal: Callable[[int, int], int],
+        on_tokens: Callable[[int], None],
+        on_prompts: Callable[[float, int], None],
+    ) -> int:
+        """Add rounds until the shards hold enough answer tokens; gives how many they hold.
 
         Args:
+            goal: from the tokens held and the rounds they are of, how many tokens are enough; asked before each round.
             on_tokens: called with the tokens held so far after each answer.
+            on_prompts: called with 0 and 1 around the writing of prompts, and the number of prompts so far.
 
         Raises:
             EagleEdgeError: the prompt files are used up and the target is not to write its own, or a whole round of
@@ -83,9 +94,11 @@ class Recorder:
         seen: set[str] = set()
         for earlier in range(number):
             seen.update(prompt_key(prompt) for prompt in self._load(earlier) or [])
-        while n_tokens < self.data.answer_tokens:
+        while n_tokens < goal(n_tokens, number):
+            on_prompts(0.0, len(seen))
             prompts = self._load(number) or self._write(number, seen)
             seen.update(map(prompt_key, prompts))
+            on_prompts(1.0, len(seen))
             before, passages = n_tokens, []
             self.target.set_taps(self.taps)
             for job in run_jobs(self.target, self._jobs(number, prompts), self.data.n_likely):

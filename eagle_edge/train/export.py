@@ -31,7 +31,7 @@ def export_checkpoint(head: Head, vocabulary: Vocabulary, folder: Path, dtype: t
         tensors["d2t"] = torch.from_numpy(vocabulary.ids - np.arange(len(vocabulary.ids)))
         tensors["t2d"] = torch.from_numpy(vocabulary.draft_ids() >= 0)
     partial = folder / "model.safetensors.partial"
-    safetensors.torch.save_file(tensors, partial, metadata={"format": "pt"})
+    partial.write_bytes(safetensors.torch.save(tensors, metadata={"format": "pt"}))
     partial.replace(folder / "model.safetensors")
     config = checkpoint_config(head.config, str(dtype).removeprefix("torch."))
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

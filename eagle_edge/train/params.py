@@ -10,7 +10,10 @@ from typing import Any
 
 from ..errors import EagleEdgeError
 
-__all__ = ["DataParams", "HeadParams", "LoopParams", "TrainParams"]
+__all__ = ["DataParams", "EvaluationParams", "HeadParams", "LoopParams", "TrainParams"]
+
+# Loading, exporting and measuring alone take about half of this.
+MIN_BUDGET = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +108,14 @@ class LoopParams:
         hard_share: how much of a label is put on the target's own choice; the rest is its distribution.
         token_loss, state_loss: weights of the cross-entropy and of the regression on the target's states (EAGLE-1).
         noise: width of the uniform noise on the features, at 512 tokens.
-        epochs: passes over the data.
-        budget_seconds: train for so long instead; 0 = no budget.
+        epochs: passes over the data, unless a budget says how long.
+        patience: stop after so many evaluations without a better acceptance; 0 never does. The best weights are kept.
         n_sequences: passages per batch.
         n_ctx: longer passages are cut.
         learning_rate, warmup_steps, weight_decay, clip_norm: of AdamW under a cosine schedule.
         held_out: every so many-th passage is kept for watching, never trained on.
-        checkpoint_steps, report_steps, evaluate_steps: how often.
+        n_watched: of the held-out passages so many are looked at while training.
+        checkpoint_steps, report_steps, evaluate_steps: how often; with a budget, evaluations go by time.
         n_threads: of torch; 0 = all.
     """
 
@@ -123,7 +127,7 @@ class LoopParams:
     state_loss: float = 0.0
     noise: float = 0.0
     epochs: int = 3
-    budget_seconds: float = 0.0
+    patience: int = 12
     n_sequences: int = 12
     n_ctx: int = 1216
     learning_rate: float = 1e-3
@@ -131,6 +135,7 @@ class LoopParams:
     weight_decay: float = 0.01
     clip_norm: float = 1.0
     held_out: int = 40
+    n_watched: int = 64
     checkpoint_steps: int = 200
     report_steps: int = 20
     evaluate_steps: int = 200
@@ -144,7 +149,7 @@ class LoopParams:
         for name in ("token_loss", "state_loss", "noise"):
             _check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         _check(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        _check(self.budget_seconds >= 0, "budget_seconds", self.budget_seconds, "0 or more")
+        _check(self.patience >= 0, "patience", self.patience, "0 or more")
         _check(self.n_sequences >= 1, "n_sequences", self.n_sequences, "at least 1")
         _check(self.n_ctx >= 8, "n_ctx", self.n_ctx, "at least 8")
         _check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
@@ -154,16 +159,50 @@ class LoopParams:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationParams:
+    """What the finished head is measured on, through the engine.
+
+    Attributes:
+        n_prompts: held-out prompts.
+        max_tokens: generated for each.
+        questions: a folder of question sets; empty for none.
+        sets: of them; empty for all.
+        limit: questions of each set; 0 = all.
+        question_tokens: generated for each question.
+    """
+
+    n_prompts: int = 16
+    max_tokens: int = 96
+    questions: str = ""
+    sets: tuple[str, ...] = ()
+    limit: int = 0
+    question_tokens: int = 128
+
+
+@dataclass(frozen=True, slots=True)
 class TrainParams:
-    """One run: a target file, a folder for what the run makes, a seed, the recipe's name, and the three parts above."""
+    """One run: a target file, a folder for all it makes, a seed, the recipe's name, and the three parts above.
+
+    ``start_from`` is a head to go on from, a GGUF or a checkpoint's folder: its shape and draft vocabulary are taken
+    over and ``head`` is not used; empty starts a new one. ``budget_seconds`` is the time for all of it, 0 for no limit.
+    ``online`` stores no features and has the target read each batch again.
+    """
 
     target: str
     output: str
     seed: int = 0
+    start_from: str = ""
     recipe: str = "eagle3"
+    budget_seconds: float = 0.0
+    online: bool = False
     data: DataParams = dataclasses.field(default_factory=DataParams)
     head: HeadParams = dataclasses.field(default_factory=HeadParams)
     loop: LoopParams = dataclasses.field(default_factory=LoopParams)
+    evaluation: EvaluationParams = dataclasses.field(default_factory=EvaluationParams)
+
+    def __post_init__(self) -> None:
+        budget = self.budget_seconds
+        _check(budget == 0 or budget >= MIN_BUDGET, "budget_seconds", budget, f"at least {MIN_BUDGET}, or 0 for none")
 
     def save(self, path: Path) -> None:
         """Write the settings as JSON."""
@@ -178,8 +217,9 @@ class TrainParams:
         """
         try:
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            parts = {"data": DataParams, "head": HeadParams, "loop": LoopParams}
-            built = {name: part(**_tuples(values.pop(name))) for name, part in parts.items()}
+            parts = {"data": DataParams, "head": HeadParams, "loop": LoopParams, "evaluation": EvaluationParams}
+            values.get("loop", {}).pop("budget_seconds", None)  # older runs had a budget for training alone
+            built = {name: part(**_tuples(values.pop(name, {}))) for name, part in parts.items()}
             return cls(**values, **built)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise EagleEdgeError(f"{path}: not the settings of a training run ({error})") from None
