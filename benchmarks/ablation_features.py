@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import llama_cpp
-import numpy as np
 
-from eagle_edge.config import TargetParams
 from eagle_edge.gguf_header import read_header
-from eagle_edge.target import Target
-from eagle_edge.train.shards import Passage, to_bf16
+from eagle_edge.train.live import open_reader, read_again
+from eagle_edge.train.shards import Passage
 
 __all__ = ["Features", "dequantise", "rerecord"]
 
@@ -24,11 +22,10 @@ class Features:
     Args:
         target: the model that wrote the text.
         folder: for the dequantised copy of it.
-        n_threads: of evaluations.
     """
 
-    def __init__(self, target: Path, folder: Path, n_threads: int) -> None:
-        self.target, self.folder, self.n_threads = target, folder, n_threads
+    def __init__(self, target: Path, folder: Path) -> None:
+        self.target, self.folder = target, folder
 
     @staticmethod
     def boundaries(kind: str, target: Path) -> tuple[int, ...]:
@@ -50,24 +47,13 @@ class Features:
             source = self.folder / "dequantised-f16.gguf"
             if not source.exists():
                 dequantise(self.target, source)
-        return rerecord(source, taps, passages, self.n_threads)
+        return rerecord(source, taps, passages)
 
 
-def rerecord(target: Path, taps: tuple[int, ...], passages: Sequence[Passage], n_threads: int) -> list[Passage]:
+def rerecord(target: Path, taps: tuple[int, ...], passages: Sequence[Passage]) -> list[Passage]:
     """``passages`` with the states of ``target`` at ``taps`` after the same tokens; the labels stay."""
-    out = []
-    longest = max(map(len, passages))
-    params = TargetParams(n_ctx=longest + 8, n_batch=512, max_nodes=254, n_threads=n_threads)
-    with Target(target, params) as model:
-        model.set_taps(taps)
-        for passage in passages:
-            model.rewind(0)
-            parts = []
-            for start in range(0, len(passage), model.n_prefill):
-                ids = passage.tokens[start : start + model.n_prefill]
-                parts.append(to_bf16(model.prefill(ids).taps(range(len(ids)))))
-            out.append(dataclasses.replace(passage, taps=np.concatenate(parts)))
-    return out
+    with open_reader(target, taps, max(map(len, passages))) as reader:
+        return [read_again(reader, passage) for passage in passages]
 
 
 def dequantise(source: Path, output: Path) -> None:

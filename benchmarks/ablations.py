@@ -23,19 +23,13 @@ import numpy as np
 from ablation_features import Features
 from ablation_report import write_report
 
-from eagle_edge.config import DraftParams, SamplingParams, TargetParams
-from eagle_edge.engine import Engine
-from eagle_edge.questions import load_questions
-from eagle_edge.template import ChatTemplate
 from eagle_edge.train.answers import finished_shards
+from eagle_edge.train.finish import read_result
 from eagle_edge.train.params import DataParams, EvaluationParams, HeadParams, LoopParams, TrainParams
-from eagle_edge.train.plots import read_metrics
 from eagle_edge.train.recipes import RECIPES
 from eagle_edge.train.run import train
 from eagle_edge.train.shards import Corpus, Passage, write_shard
 from eagle_edge.train.watching import Report
-
-CHAIN, TREE = DraftParams(total=7, depth=5, top_k=1), DraftParams(60, 7, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +71,31 @@ def main() -> None:
     options = _options()
     folder: Path = options.output
     passages = _passages(options)
-    features = Features(options.target, folder, options.threads)
+    features = Features(options.target, folder)
     results: dict[str, dict[str, Any]] = {}
     for name in options.only or VARIANTS:
-        variant, run = VARIANTS[name], folder / name
-        path = run / "ablation.json"
+        path = folder / name / "ablation.json"
         if not path.exists():
-            _say(f"{name}: features")
-            n_answers = _write_text(variant, passages, features, run)
-            _say(f"{name}: training")
-            started = time.process_time()
-            params = _params(variant, options, run, n_answers)
-            train(params, _Lines(name))
-            minutes = (time.process_time() - started) / 60
-            _say(f"{name}: drafting")
-            result = {"answer_tokens": n_answers, "cpu_minutes": round(minutes, 2), **_acceptance(run)}
-            result |= _measure(options, run / "head-q8_0.gguf")
+            result = _make(name, options, passages, features)
             path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         results[name] = json.loads(path.read_text(encoding="utf-8"))
         write_report(folder, {name: VARIANTS[name] for name in results}, results)
     sys.stdout.write((folder / "ablations.md").read_text(encoding="utf-8"))
+
+
+def _make(name: str, options: argparse.Namespace, passages: list[Passage], features: Features) -> dict[str, Any]:
+    """Train and measure one head, and give its figures."""
+    variant, run, progress = VARIANTS[name], options.output / name, _Lines(name)
+    progress.say("features")
+    n_answers = _write_text(variant, passages, features, run)
+    train(_params(variant, options, run, n_answers), progress)
+    figures = read_result(run)["figures"]
+    taus = {
+        f"tau_{shape}": float(np.mean([entry[shape]["tau"] for entry in figures["questions"].values()]))
+        for shape in ("chain", "tree")
+    }
+    minutes = progress.cpu_seconds / 60
+    return {"answer_tokens": n_answers, "cpu_minutes": minutes, **figures["teacher_forced"], **taus}
 
 
 def _options() -> argparse.Namespace:
@@ -160,15 +159,24 @@ def _params(variant: Variant, options: argparse.Namespace, run: Path, n_answers:
         n_sequences=2,
         warmup_steps=30,
         evaluate_steps=100,
+        patience=0,
         n_threads=options.threads,
     )
     taps = Features.boundaries(variant.features, options.target) if recipe.head.kind == "eagle3" else recipe.head.taps
     head = dataclasses.replace(recipe.head, taps=taps)
     _share_vocabulary(options.output, run, recipe.head.n_draft_vocab > 0)
-    data = DataParams(answer_tokens=n_answers)
-    brief = EvaluationParams(n_prompts=1, max_tokens=8)  # the questions follow, for all heads alike
-    parts = {"data": data, "head": head, "loop": loop, "evaluation": brief}
-    return TrainParams(str(options.target), str(run), recipe=variant.recipe, **parts)
+    asked = EvaluationParams(
+        n_prompts=1, max_tokens=8, questions=str(options.questions), limit=options.limit, question_tokens=options.n
+    )
+    return TrainParams(
+        str(options.target),
+        str(run),
+        recipe=variant.recipe,
+        data=DataParams(answer_tokens=n_answers),
+        head=head,
+        loop=loop,
+        evaluation=asked,
+    )
 
 
 def _share_vocabulary(folder: Path, run: Path, reduced: bool) -> None:
@@ -178,48 +186,30 @@ def _share_vocabulary(folder: Path, run: Path, reduced: bool) -> None:
         path.write_bytes(first.read_bytes())
 
 
-def _acceptance(run: Path) -> dict[str, Any]:
-    """By depth, on held-out answers with teacher-forced tokens."""
-    last = [line for line in read_metrics(run) if "first" in line][-1]
-    return {"first": last["first"], "among": last["among"], "visits": last["tokens"]}
-
-
-def _measure(options: argparse.Namespace, head: Path) -> dict[str, float]:
-    """Tau through the engine at temperature 0, chain and tree, summed over all questions."""
-    questions = load_questions(options.questions, limit=options.limit)
-    params = TargetParams(n_ctx=2048, n_threads=options.threads)
-    sums = {"chain": np.zeros(2, int), "tree": np.zeros(2, int)}
-    with Engine(options.target, head, params, draft_params=TREE) as engine:
-        template = ChatTemplate.of(engine.target)
-        for question in questions:
-            ids = template.encode([{"role": "user", "content": question.text}])
-            for name, shape in (("chain", CHAIN), ("tree", TREE)):
-                engine.reset()
-                stats = engine.complete(ids, SamplingParams(max_tokens=options.n), shape).stats
-                sums[name] += [stats.rounds, stats.draft_n_accepted]
-    return {f"tau_{name}": round(float(total.sum() / total[0]), 3) for name, total in sums.items()}
-
-
 class _Lines:
-    """Says how far a run is, a line at most every ten seconds."""
+    """Says how far a run is, a line at most every ten seconds, and what processor time its training takes."""
 
     def __init__(self, name: str) -> None:
         self.name, self.said = name, 0.0
+        self.cpu_seconds, self._before = 0.0, time.process_time()
 
     def stage(self, name: str, done: float, text: str) -> None:
-        self._show(f"{self.name}: {name} {done:.0%}  {text}")
+        self._before = time.process_time()
+        self._show(f"{name} {done:.0%}  {text}")
 
     def report(self, report: Report) -> None:
-        self._show(f"{self.name}: training {report.done:.0%}  loss {report.loss:.3f}")
+        now = time.process_time()
+        self.cpu_seconds, self._before = self.cpu_seconds + now - self._before, now
+        self._show(f"training {report.done:.0%}  loss {report.loss:.3f}")
 
     def _show(self, text: str) -> None:
         if time.monotonic() - self.said > 10:
             self.said = time.monotonic()
-            _say(text)
+            self.say(text)
 
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')}  {text}\n")
+    def say(self, text: str) -> None:
+        """Write a line now."""
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')}  {self.name}: {text}\n")
 
 
 if __name__ == "__main__":

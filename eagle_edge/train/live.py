@@ -12,7 +12,7 @@ from ..config import TargetParams
 from ..target import Target
 from .shards import Corpus, Passage, to_bf16
 
-__all__ = ["LiveCorpus"]
+__all__ = ["LiveCorpus", "open_reader", "read_again"]
 
 
 class LiveCorpus(Corpus):
@@ -27,20 +27,27 @@ class LiveCorpus(Corpus):
 
     def __init__(self, folders: Iterable[Path], target: Path, taps: tuple[int, ...], n_ctx: int) -> None:
         super().__init__(folders)
-        self._target = Target(target, TargetParams(n_ctx=n_ctx, max_nodes=1))
-        self._target.set_taps(taps)
+        self._target = open_reader(target, taps, n_ctx)
 
     def passages(self, indices: Iterable[int]) -> list[Passage]:
         """Several passages, with their taps."""
-        return [self._read(self[index]) for index in indices]
+        return [read_again(self._target, self[index]) for index in indices]
 
-    def _read(self, passage: Passage) -> Passage:
-        target = self._target
-        n, size = min(len(passage), target.n_ctx), target.params.n_batch
-        cut = Passage(*(getattr(passage, field.name)[:n] for field in dataclasses.fields(passage)))
-        target.rewind(0)
-        rows = []
-        for start in range(0, n, size):
-            ids = cut.tokens[start : start + size]
-            rows.append(to_bf16(target.prefill(ids).taps(range(len(ids)))))
-        return dataclasses.replace(cut, taps=np.concatenate(rows))
+
+def open_reader(target: Path, taps: tuple[int, ...], n_ctx: int) -> Target:
+    """The target, opened to read passages again."""
+    reader = Target(target, TargetParams(n_ctx=n_ctx))
+    reader.set_taps(taps)
+    return reader
+
+
+def read_again(target: Target, passage: Passage) -> Passage:
+    """``passage`` with the taps that ``target`` has after its tokens, cut to what the target can hold."""
+    n = min(len(passage), target.n_ctx)
+    cut = Passage(*(getattr(passage, field.name)[:n] for field in dataclasses.fields(passage)))
+    target.rewind(0)
+    rows = []
+    for start in range(0, n, target.n_prefill):
+        ids = cut.tokens[start : min(start + target.n_prefill, n)]
+        rows.append(to_bf16(target.prefill(ids).taps(range(len(ids)))))
+    return dataclasses.replace(cut, taps=np.concatenate(rows))
