@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..errors import EagleEdgeError
 from .batches import epoch_batches, load_batch
-from .loss import LossRows, ranks, step_loss
+from .loss import LossRows, ranks, unrolled_loss
 from .model import Head
 from .params import LoopParams
 from .shards import Corpus
@@ -196,18 +196,15 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.step)
-        params, total = self.params, 0.0
-        loss = torch.zeros((), device=self.device)
-        for step, (hidden, rows) in enumerate(self._forward(indices, params.n_steps, params.keep_rows, generator)):
-            mean = step_loss(hidden, self.head.output, rows, params.token_loss, params.state_loss)
-            weight = params.step_decay**step
-            loss, total = loss + weight * mean, total + weight
-        torch.autograd.backward(loss / total)
+        params = self.params
+        steps = self._forward(indices, params.n_steps, params.keep_rows, generator)
+        loss = unrolled_loss(steps, self.head.output, params.step_decay, params.token_loss, params.state_loss)
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), params.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.tokens += sum(int(self.corpus[index].answer.sum()) for index in indices)
-        return float(loss.detach() / total)
+        return float(loss.detach())
 
     def _forward(
         self, indices: list[int], n_steps: int, keep: float, generator: torch.Generator | None
