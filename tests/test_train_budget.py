@@ -90,6 +90,8 @@ def test_training_stops_when_nothing_gets_better(corpus: Corpus, tmp_path: Path)
     assert trainer.exhausted
     assert trainer.best.step < trainer.step < 50 * trainer.steps_per_epoch()
     assert trainer.evaluate(params.n_watched).chain_tau() == trainer.best.tau
+    assert make_trainer(corpus, tmp_path / "run", params).exhausted
+    assert not make_trainer(corpus, tmp_path / "run", dataclasses.replace(params, learning_rate=1e-3)).exhausted
     assert trainer.best.tau == max(
         1 + float(np.cumprod(line["first"]).sum()) for line in read_metrics(trainer.folder) if "first" in line
     )

@@ -45,8 +45,8 @@ def test_a_run_killed_in_every_stage_makes_the_same_head(tiny_target: Path, tmp_
         runs[name] = tmp_path / f"{name}.json"
     for stage, done in STAGES:
         assert run_once(runs["killed"], stage, str(done)) == -signal.SIGKILL, f"{stage} was never reached"
-    for params in runs.values():
-        assert run_once(params) == 0
+    for path in runs.values():
+        assert run_once(path) == 0
     for file in ("head/model.safetensors", "head-q8_0.gguf", "vocabulary.json"):
         whole, killed = ((tmp_path / name / file).read_bytes() for name in runs)
         assert whole == killed, file

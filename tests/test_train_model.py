@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 from tiny import HEAD
 
-from eagle_edge.train.loss import LossRows, ranks, soft_cross_entropy, step_loss
+from eagle_edge.train.loss import LossRows, ranks, soft_cross_entropy, unrolled_loss
 from eagle_edge.train.model import Head
 from eagle_edge.train.recipes import RECIPES
 from eagle_edge.train.unroll import Batch, unroll
@@ -107,7 +107,8 @@ def make_rows(n: int, n_draft: int) -> LossRows:
 
 def test_the_chunked_loss_equals_torch_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss and both gradients equal those of the dense formula, whatever the chunk size divides."""
-    monkeypatch.setattr("eagle_edge.train.loss.CHUNK_LOGITS", 128 * 40)  # 300 rows in chunks of 128
+    monkeypatch.setattr("eagle_edge.train.loss.CHUNK_LOGITS", 56 * 40)  # 300 rows in blocks of 128, those in chunks
+    monkeypatch.setattr("eagle_edge.train.loss.HELD_GRADIENTS", 128 * 40)
     torch.manual_seed(6)
     hidden = torch.randn(300, 8, dtype=torch.float64, requires_grad=True)
     matrix = torch.randn(40, 8, dtype=torch.float64, requires_grad=True)
@@ -131,8 +132,8 @@ def test_gradients_pass_a_finite_difference_check(name: str) -> None:
         rows = dataclasses.replace(rows, states=torch.randn(12, head.config.n_embd, dtype=torch.float64))
 
     def loss() -> torch.Tensor:
-        steps = [hidden.flatten(0, 1) for _, hidden in unroll(head, batch, 3)]
-        return torch.stack([step_loss(h, head.output, rows, how.token_loss, how.state_loss) for h in steps]).sum()
+        steps = [(hidden.flatten(0, 1), rows) for _, hidden in unroll(head, batch, 3)]
+        return unrolled_loss(steps, head.output, 0.8, how.token_loss, how.state_loss)
 
     torch.autograd.backward(loss())
     for name, parameter in head.named_parameters():
@@ -147,6 +148,16 @@ def test_gradients_pass_a_finite_difference_check(name: str) -> None:
             below = loss()
             parameter.add_(direction, alpha=step)
         torch.testing.assert_close((above - below) / (2 * step), slope, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_the_loss_of_steps_is_the_mean_of_their_means() -> None:
+    """Steps of different sizes and weights give what they give one by one."""
+    torch.manual_seed(6)
+    matrix = torch.randn(40, 8, dtype=torch.float64)
+    steps = [(torch.randn(n, 8, dtype=torch.float64), make_rows(n, 40)) for n in (30, 20, 7)]
+    means = [soft_cross_entropy(hidden, matrix, rows) / rows.weight.sum() for hidden, rows in steps]
+    expected = (means[0] + 0.5 * means[1] + 0.25 * means[2]) / 1.75
+    torch.testing.assert_close(unrolled_loss(steps, matrix, 0.5, 1.0, 0.0), expected)
 
 
 def test_a_frozen_matrix_costs_no_gradient() -> None:

@@ -25,7 +25,7 @@ from eagle_edge.gguf_header import read_header
 from eagle_edge.head_format import HeadConfig
 from eagle_edge.target import Target
 from eagle_edge.template import ChatTemplate
-from eagle_edge.train.answers import finished_shards
+from eagle_edge.train.answers import Recorder, finished_shards
 from eagle_edge.train.export import export_checkpoint
 from eagle_edge.train.model import Head
 from eagle_edge.train.params import DataParams, HeadParams, LoopParams, TrainParams
@@ -157,6 +157,12 @@ def test_too_few_prompts_are_one_line(tiny_target: Path, tmp_path: Path, prompts
     with pytest.raises(EagleEdgeError, match="used up"):
         train(dataclasses.replace(params, data=dataclasses.replace(params.data, answer_tokens=10_000)), Silent())
     assert len(finished_shards(tmp_path / "run" / "shards")) == 4
+    settings = TargetParams(n_ctx=160, max_nodes=6, streams=True)
+    with Target(tiny_target, settings) as target:
+        recorder = Recorder(target, ChatTemplate.of(target), (2, 3, 5), params.data, 0, tmp_path / "run")
+        n_tokens = Corpus(finished_shards(tmp_path / "run" / "shards")).n_answer_tokens()
+        found = recorder.run(lambda n, rounds: 10**9, lambda n: None, lambda done, n: None, insist=False)
+    assert found == n_tokens
     prompts.write_text(json.dumps({"prompt": "word " * 200}) + "\n", encoding="utf-8")
     params = tiny_run(tiny_target, tmp_path / "long", prompts)
     with pytest.raises(EagleEdgeError, match="none got an answer"):

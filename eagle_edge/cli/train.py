@@ -151,7 +151,7 @@ def train_command(
         print(f"interrupted; the same command goes on with the run in {output}", file=sys.stderr)
         raise
     if as_json:
-        print(json.dumps(read_result(output)))
+        print(json.dumps({name: value for name, value in read_result(output).items() if name != "params"}))
     else:
         print(path)
 

@@ -77,6 +77,7 @@ class Recorder:
         goal: Callable[[int, int], int],
         on_tokens: Callable[[int], None],
         on_prompts: Callable[[float, int], None],
+        insist: bool = True,
     ) -> int:
         """Add rounds until the shards hold enough answer tokens; gives how many they hold.
 
@@ -84,6 +85,7 @@ class Recorder:
             goal: from the tokens held and the rounds they are of, how many tokens are enough; asked before each round.
             on_tokens: called with the tokens held so far after each answer.
             on_prompts: called with 0 and 1 around the writing of prompts, and the number of prompts so far.
+            insist: prompts that run out are an error; otherwise what they gave is enough.
 
         Raises:
             EagleEdgeError: the prompt files are used up and the target is not to write its own, or a whole round of
@@ -97,6 +99,12 @@ class Recorder:
         while n_tokens < goal(n_tokens, number):
             on_prompts(0.0, len(seen))
             prompts = self._load(number) or self._write(number, seen)
+            if not prompts and number > 0 and not insist:
+                break
+            if not prompts:
+                raise EagleEdgeError(
+                    "the prompt files are used up before there are enough answers; give more, or raise own_share"
+                )
             seen.update(map(prompt_key, prompts))
             on_prompts(1.0, len(seen))
             before, passages = n_tokens, []
@@ -121,7 +129,10 @@ class Recorder:
         return read_prompts(path) if path.exists() else None
 
     def _write(self, number: int, seen: set[str]) -> list[str]:
-        """The prompts of a round: its share of the given ones, and the target's own, some about its earlier answers."""
+        """The prompts of a round: its share of the given ones, and the target's own, some about its earlier answers.
+
+        None at all when the files are used up and the target writes none.
+        """
         data = self.data
         n_given = round((1 - data.own_share) * data.prompts_per_round)
         prompts = self.given[number * n_given : (number + 1) * n_given]
@@ -136,9 +147,7 @@ class Recorder:
                 self.target, self.header, wanted, seed, data.max_prompt_tokens, data.openers, seen
             )
         if not prompts:
-            raise EagleEdgeError(
-                "the prompt files are used up before there are enough answers; give more, or raise own_share"
-            )
+            return []
         self.prompt_folder.mkdir(parents=True, exist_ok=True)
         path = self.prompt_folder / f"{number:05d}.jsonl"
         partial = path.with_name(path.name + ".partial")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from .shards import Corpus, Passage
 from .unroll import Batch
 from .vocabulary import Vocabulary
 
-__all__ = ["Labels", "epoch_batches", "load_batch"]
+__all__ = ["Labels", "epoch_batches", "load_batch", "with_noise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +118,13 @@ def _labels(
     soft = soft / soft.sum(-1, keepdim=True).clamp(min=1e-9) * (1 - hard_share)
     soft[..., 0] += hard_share * (best >= 0)
     return draft.clamp(min=0), soft, best
+
+
+def with_noise(batch: Batch, size: float, generator: torch.Generator) -> Batch:
+    """Uniform noise on the features, so that the head learns to live with its own errors.
+
+    As EAGLE-1's trainer adds it: ``size`` wide at 512 tokens, wider for shorter sequences.
+    """
+    noise = torch.rand(batch.taps.shape, generator=generator).to(batch.taps.device) - 0.5
+    width = size * 512 / batch.tokens.shape[1]
+    return dataclasses.replace(batch, taps=(batch.taps + noise * width).to(batch.taps.dtype))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import math
-import os
-import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,12 +15,13 @@ import torch
 from torch import Tensor
 
 from ..errors import EagleEdgeError
-from .batches import epoch_batches, load_batch
-from .loss import LossRows, ranks, step_loss
+from .batches import epoch_batches, load_batch, with_noise
+from .loss import LossRows, ranks, unrolled_loss
 from .model import Head
 from .params import LoopParams
+from .saving import load_state, save_state, unfit
 from .shards import Corpus
-from .unroll import Batch, unroll
+from .unroll import unroll
 from .vocabulary import Vocabulary
 from .watching import EVALUATED_STEPS, TREE_WIDTH, Acceptance, Best, Report
 
@@ -73,6 +71,7 @@ class Trainer:
         self.step = self.tokens = 0
         self.seconds = self.allotted = 0.0
         self.best = Best()
+        self._schedule = f"{len(corpus)} passages, {params}"
         self._load()
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -85,23 +84,23 @@ class Trainer:
     def _load(self) -> None:
         if not self.checkpoint.exists():
             return
+        state = load_state(self.checkpoint, self.device)
         try:
-            state: dict[str, Any] = torch.load(self.checkpoint, weights_only=True, map_location=self.device)
             self.head.load_state_dict(state["head"])
             self.optimizer.load_state_dict(state["optimizer"])
-        except (RuntimeError, KeyError, ValueError, OSError, EOFError, pickle.UnpicklingError) as error:
-            reason = str(error).splitlines()[0]
-            raise EagleEdgeError(
-                f"{self.checkpoint}: not a checkpoint of this run ({reason}); delete it to start anew"
-            ) from None
+        except (RuntimeError, KeyError, ValueError) as error:
+            raise unfit(self.checkpoint, error) from None
         self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
         self.best = Best(*state.get("best", ()))
+        if state.get("schedule") != self._schedule:  # other data or settings get their own patience
+            self.best = dataclasses.replace(self.best, stale=0)
 
     def save(self) -> None:
         """Write the checkpoint; the old one stays until the new one is whole."""
         state = {"head": self.head.state_dict(), "optimizer": self.optimizer.state_dict()}
         counts = {"step": self.step, "tokens": self.tokens, "seconds": self.seconds}
-        _save({**state, **counts, "best": dataclasses.astuple(self.best)}, self.checkpoint)
+        best = {"best": dataclasses.astuple(self.best), "schedule": self._schedule}
+        save_state({**state, **counts, **best}, self.checkpoint)
 
     # -- optimisation --------------------------------------------------------------------------------------------------
 
@@ -135,8 +134,7 @@ class Trainer:
         self.save()
         on_report(self._report(losses, acceptance, {}))
         if self.best.step != self.step:
-            best = torch.load(self.folder / "best.pt", weights_only=True, map_location=self.device)
-            self.head.load_state_dict(best)
+            self.head.load_state_dict(load_state(self.folder / "best.pt", self.device))
 
     def speed(self, n_steps: int) -> float:
         """Answer tokens a second over ``n_steps`` real steps after a first one; the head is none the better for it."""
@@ -163,7 +161,7 @@ class Trainer:
         tau = acceptance.chain_tau()
         if tau > self.best.tau:
             self.best = Best(tau, self.step, 0)
-            _save(self.head.state_dict(), self.folder / "best.pt")
+            save_state(self.head.state_dict(), self.folder / "best.pt")
         elif self.step != self.best.step:
             self.best = Best(self.best.tau, self.best.step, self.best.stale + 1)
         return acceptance
@@ -196,18 +194,15 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.step)
-        params, total = self.params, 0.0
-        loss = torch.zeros((), device=self.device)
-        for step, (hidden, rows) in enumerate(self._forward(indices, params.n_steps, params.keep_rows, generator)):
-            mean = step_loss(hidden, self.head.output, rows, params.token_loss, params.state_loss)
-            weight = params.step_decay**step
-            loss, total = loss + weight * mean, total + weight
-        torch.autograd.backward(loss / total)
+        params = self.params
+        steps = self._forward(indices, params.n_steps, params.keep_rows, generator)
+        loss = unrolled_loss(steps, self.head.output, params.step_decay, params.token_loss, params.state_loss)
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), params.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.tokens += sum(int(self.corpus[index].answer.sum()) for index in indices)
-        return float(loss.detach() / total)
+        return float(loss.detach())
 
     def _forward(
         self, indices: list[int], n_steps: int, keep: float, generator: torch.Generator | None
@@ -223,7 +218,7 @@ class Trainer:
         if params.state_loss > 0:
             labels = dataclasses.replace(labels, states=batch.taps)
         if params.noise > 0 and generator is not None:
-            batch = _with_noise(batch, params.noise, generator)
+            batch = with_noise(batch, params.noise, generator)
         out = []
         with torch.autocast(self.device.type, torch.bfloat16):
             steps = unroll(self.head, batch, n_steps, keep, generator)
@@ -261,24 +256,3 @@ class Trainer:
             with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         return report
-
-
-def _save(state: Mapping[str, Any], path: Path) -> None:
-    """Write ``state``; the old file stays until the new one is whole."""
-    partial, buffer = path.with_suffix(".partial"), io.BytesIO()
-    torch.save(dict(state), buffer)  # to a file it would hide that a disk is full
-    with partial.open("wb") as file:
-        file.write(buffer.getbuffer())
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def _with_noise(batch: Batch, size: float, generator: torch.Generator) -> Batch:
-    """Uniform noise on the features, so that the head learns to live with its own errors.
-
-    As EAGLE-1's trainer adds it: ``size`` wide at 512 tokens, wider for shorter sequences.
-    """
-    noise = torch.rand(batch.taps.shape, generator=generator).to(batch.taps.device) - 0.5
-    width = size * 512 / batch.tokens.shape[1]
-    return dataclasses.replace(batch, taps=(batch.taps + noise * width).to(batch.taps.dtype))

@@ -98,7 +98,9 @@ def record(
             stage("answers", goal.share(n), f"{n:,} answer tokens")
 
         goal.clock.tick()
-        recorder.run(wanted, on_tokens, lambda done, n: stage("prompts", done, f"{n} prompts"))
+        recorder.run(
+            wanted, on_tokens, lambda done, n: stage("prompts", done, f"{n} prompts"), insist=goal.clock.budget == 0
+        )
     stage("answers", 1.0, f"{Corpus(finished_shards(folder / 'shards')).n_answer_tokens():,} answer tokens")
 
 

@@ -19,6 +19,7 @@ import torch
 
 from ..errors import EagleEdgeError
 from ..head_format import HeadConfig
+from ..questions import load_questions
 from .answers import finished_shards
 from .budget import Clock, Plan, duration
 from .finish import FILES, Probe, finish, is_finished
@@ -64,6 +65,10 @@ def train(params: TrainParams, progress: Progress, started: float | None = None)
         EagleEdgeError: the folder holds another run, the disk is too small, or there is too little data.
     """
     started = time.monotonic() if started is None else started
+    if params.evaluation.questions:
+        load_questions(
+            Path(params.evaluation.questions), params.evaluation.sets
+        )  # a wrong name shows now, not at the end
     weights = read_target_weights(Path(params.target))
     folder = Path(params.output)
     folder.mkdir(parents=True, exist_ok=True)
