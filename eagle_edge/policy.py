@@ -118,11 +118,14 @@ class Policy:
         asked = head is not None and backlog is not None and len(backlog) > 0 and worth.asks()
         if asked and head is not None and backlog is not None:
             start = self._ask(head, backlog, prices, room, Noise(noise, temperature))
-        this.guesses.graft(this.suffix, given)
+        elif without == 0:
+            self._note_rate(this, 0.0, 0, prices)
+            return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
+        this.guesses.graft(this.suffix, given.tolist())
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
         n = int(np.argmax(gains))
         if asked:
-            worth.note(float(gains[n]) - prices.rate * this.draft_ms - without, costs)
+            worth.note(float(gains[n]) - prices.rate * this.draft_ms - without)
         self._note_rate(this, float(gains[n]), n, prices)
         n = self._explore(n, float(gains[n]), costs, prices)
         tree = this.guesses.tree(ids[-1], n)
@@ -224,7 +227,7 @@ class Policy:
             first = head.first
             lap(costs.extend, n_pairs)
             tokens, logprob = first[0][: self.params.top_k], first[1][: self.params.top_k]
-            this.guesses.add(tokens, ROOT, logprob, calibrate(logprob, 0))
+            this.guesses.add(ROOT, tokens.tolist(), logprob.tolist(), calibrate(logprob, 0).tolist())
             self._growth.grow(this.guesses, level, calibrate, prices, room)
         finally:
             noise.stop(head)
