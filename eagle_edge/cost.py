@@ -90,9 +90,11 @@ class Curve:
 
     def at(self, n: int) -> float:
         """Milliseconds expected of ``n`` rows now."""
-        expected = self.table()
+        if self._stale >= _REFRESH:
+            self._fit()
         if n <= self.n_max:
-            return float(expected[n])
+            return float(self._expected[n]) * self.busy
+        expected = self.table()
         slope = (expected[-1] - expected[1]) / max(1, self.n_max - 1)
         return float(expected[-1] + slope * (n - self.n_max))
 

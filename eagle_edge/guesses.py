@@ -15,13 +15,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from .tree import Tree
+from .tree import Tree, chain
 
 __all__ = ["ROOT", "Guesses"]
 
 Float64 = npt.NDArray[np.float64]
 
 ROOT = -1
+_NOTHING = np.empty(0, np.int32)
 _JUDGED = 4  # children of a node that are kept however unlikely, because the target's choice judges them
 _HOPELESS = 0.004  # chance of a path below which no node was ever worth its verification
 
@@ -112,6 +113,8 @@ class Guesses:
 
     def tree(self, root: int, n: int) -> Tree:
         """The tree of the ``n`` likeliest candidates under the token ``root``, each followed by its subtree."""
+        if n == 0:
+            return chain(root, _NOTHING)
         kept = sorted(range(len(self)), key=lambda at: -self.chance[at])[:n]  # ties: a parent comes before its child
         below: dict[int, list[int]] = {}
         for at in kept:

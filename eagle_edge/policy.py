@@ -77,9 +77,10 @@ class Policy:
         self.n_rounds = 0
         self.start()
 
-    def start(self) -> None:
-        """Begin another text."""
+    def start(self, *, repetitions: bool = True) -> None:
+        """Begin another text, whose own repetitions compete with the head or not."""
         self._index = SuffixIndex()
+        self._longest_suffix = _LONGEST_SUFFIX if repetitions else 0
         self._round = Round()
 
     # -- one round -----------------------------------------------------------------------------------------------------
@@ -109,11 +110,11 @@ class Policy:
         costs = self.costs.at(n_threads)
         if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
             return this.guesses.tree(ids[-1], 0)
-        prices = self._prices(costs)
         start = self._clock()
-        this.suffix, this.suffix_length = self._index.propose(ids, min(room, _LONGEST_SUFFIX))
+        this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
+        prices = self._prices(costs)
         given = self._suffixes(this.suffix_length, len(this.suffix))
-        without = self._without_head(given, prices)
+        without = self._without_head(given, prices) if this.suffix else 0.0
         worth = self._worth[without > 0]
         asked = head is not None and backlog is not None and len(backlog) > 0 and worth.asks()
         if asked and head is not None and backlog is not None:

@@ -6,9 +6,9 @@ import math
 
 __all__ = ["Worth"]
 
-_SMOOTHING = 0.12
-_LISTENING = 0.012  # tokens a round that may be lost by asking while it does not pay
-_LONGEST_PAUSE = 48  # rounds
+_SMOOTHING = 0.2
+_LISTENING = 0.006  # tokens a round that may be lost by asking while it does not pay
+_LONGEST_PAUSE = 40  # rounds
 
 
 class Worth:

@@ -50,7 +50,9 @@ def bench(
     limit: Limit = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.", min=1)] = 128,
     against: Against = None,
-    sweep: Annotated[bool, typer.Option("--sweep", help="Also time fixed chains and trees.")] = False,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Also time the head without repetitions, and fixed chains and trees.")
+    ] = False,
     context: Annotated[
         list[int] | None,
         typer.Option(help="Pad prompts to this many tokens with other questions; 0 leaves them. Repeatable.", min=0),
@@ -157,6 +159,7 @@ def _ours(session: Session, sweep: bool) -> list[Ours]:
     engine = session.engine
     ways = {"plain": DraftParams(total=1), "drafted": engine.draft_params}
     if engine.draft_params.automatic and sweep:
+        ways["head alone"] = replace(engine.draft_params, repetitions=False)
         ways |= {_name(params): params for params in SWEEP}
     return [Ours(name, engine, params) for name, params in ways.items()]
 
