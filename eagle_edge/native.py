@@ -29,6 +29,7 @@ _ERRORS: dict[int, type[Exception]] = {
 }
 
 lib.ee_log_level(1 if os.environ.get("EAGLE_EDGE_LOG") else 0)
+lib.ee_leave_out_broken_kernels()  # before anything loads a model
 
 
 def call(function: Any, *args: Any) -> None:

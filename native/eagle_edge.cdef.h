@@ -47,6 +47,9 @@ typedef enum {
     EE_KERNELS_LLAMA_CPP = 2, /* llama.cpp's, for models loaded from now on */
 } ee_kernels_mode;
 
+/* Try llama.cpp's AMX products in a child process and leave them out where they crash or are wrong, as they are when GCC
+ * 12 compiled them; 1 if they were. Before the process loads its first model. */
+int32_t ee_leave_out_broken_kernels(void);
 /* Choose the CPU kernels of every model loaded after this call, and of attention. Native kernels have to be installed
  * before the process loads its first model. path: NULL for the best one, or avx512vnni, avxvnni, avx2, neon_i8mm,
  * neon_dot; all of them give the same bits. */

@@ -1,7 +1,7 @@
 # CPU kernels: each instruction set is a translation unit with its own flags, chosen at run time.
 target_sources(_native PRIVATE
   kernels/install.cpp kernels/paths.cpp kernels/buffer.cpp kernels/layout.cpp kernels/multiply.cpp kernels/attention.cpp
-  kernels/memory.cpp)
+  kernels/memory.cpp kernels/broken_amx.cpp)
 
 # Contraction would let the compiler decide which operations are fused, and the paths would differ in their last bits.
 set(_kernel_flags "-O3 -ffp-contract=off -fno-trapping-math -fno-math-errno")
