@@ -15,20 +15,14 @@ const weight_layout * layout_of(const ggml_tensor * weight) {
     return plain && current.active->multiply(weight->type) != nullptr ? layout : nullptr;
 }
 
-// Run body(0..n-1) on a few threads where the work is worth starting them.
-template <typename Body> static void in_parallel(int64_t n, size_t n_bytes, Body body) {
-    constexpr size_t WORTH_A_THREAD = 1 << 20;
+void in_shares(int64_t n, size_t n_bytes, const std::function<void(int64_t first, int64_t last)> & share) {
+    constexpr size_t WORTH_A_THREAD = 128 << 10; // bytes that take as long to lay as a thread to start
     const int64_t n_threads = std::min<int64_t>({n, int64_t(n_bytes / WORTH_A_THREAD) + 1, 8, std::max(1u, std::thread::hardware_concurrency())});
-    const auto share = [=](int64_t i) {
-        for (int64_t k = n * i / n_threads; k < n * (i + 1) / n_threads; ++k) {
-            body(k);
-        }
-    };
     std::vector<std::thread> threads;
     for (int64_t i = 1; i < n_threads; ++i) {
-        threads.emplace_back(share, i);
+        threads.emplace_back(share, n * i / n_threads, n * (i + 1) / n_threads);
     }
-    share(0);
+    share(0, n / n_threads);
     for (std::thread & thread : threads) {
         thread.join();
     }
@@ -40,8 +34,11 @@ static void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void *
     GGML_ASSERT(layout != nullptr && offset == 0 && size == ggml_nbytes(tensor));
     const size_t group_bytes = ROWS * tensor->nb[1];
     const int64_t n_groups = tensor->ne[1] / ROWS, n_blocks = tensor->ne[0] / layout->block_values;
-    in_parallel(n_groups, size, [=](int64_t g) {
-        layout->lay_group((const uint8_t *) data + g * group_bytes, (uint8_t *) tensor->data + g * group_bytes, n_blocks);
+    map_file_pages(data, size);
+    in_shares(n_groups, size, [=](int64_t first, int64_t last) {
+        for (int64_t g = first; g < last; ++g) {
+            layout->lay_group((const uint8_t *) data + g * group_bytes, (uint8_t *) tensor->data + g * group_bytes, n_blocks);
+        }
     });
 }
 
@@ -62,7 +59,7 @@ static const char * get_name(ggml_backend_buffer_type_t) {
 static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
     if (buffer != nullptr) {
-        fault_in_large_pages(buffer->get_base(buffer), size);
+        fault_in(buffer->get_base(buffer), size);
         buffer->buft = type;
         buffer->set_tensor = set_tensor;
         buffer->get_tensor = get_tensor;
