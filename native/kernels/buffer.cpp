@@ -16,15 +16,11 @@ const weight_layout * layout_of(const ggml_tensor * weight) {
 }
 
 void in_shares(int64_t n, size_t n_bytes, const std::function<void(int64_t first, int64_t last)> & share) {
-    constexpr size_t WORTH_A_THREAD = 128 << 10; // bytes that take as long to lay as a thread to start
-    const int64_t n_threads = std::min<int64_t>({n, int64_t(n_bytes / WORTH_A_THREAD) + 1, 8, std::max(1u, std::thread::hardware_concurrency())});
-    std::vector<std::thread> threads;
-    for (int64_t i = 1; i < n_threads; ++i) {
-        threads.emplace_back(share, n * i / n_threads, n * (i + 1) / n_threads);
-    }
-    share(0, n / n_threads);
-    for (std::thread & thread : threads) {
-        thread.join();
+    constexpr size_t WORTH_A_THREAD = 32 << 10; // bytes
+    const int n_threads = int(std::min<int64_t>({n, int64_t(n_bytes / WORTH_A_THREAD) + 1, 8, std::max(1u, std::thread::hardware_concurrency())}));
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int i = 0; i < n_threads; ++i) {
+        share(n * i / n_threads, n * (i + 1) / n_threads);
     }
 }
 
@@ -34,10 +30,12 @@ static void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void *
     GGML_ASSERT(layout != nullptr && offset == 0 && size == ggml_nbytes(tensor));
     const size_t group_bytes = ROWS * tensor->nb[1];
     const int64_t n_groups = tensor->ne[1] / ROWS, n_blocks = tensor->ne[0] / layout->block_values;
-    map_file_pages(data, size);
     in_shares(n_groups, size, [=](int64_t first, int64_t last) {
-        for (int64_t g = first; g < last; ++g) {
-            layout->lay_group((const uint8_t *) data + g * group_bytes, (uint8_t *) tensor->data + g * group_bytes, n_blocks);
+        const uint8_t * from = (const uint8_t *) data + first * group_bytes;
+        uint8_t * to = (uint8_t *) tensor->data + first * group_bytes;
+        prepare_copy(from, to, (last - first) * group_bytes);
+        for (int64_t g = first; g < last; ++g, from += group_bytes, to += group_bytes) {
+            layout->lay_group(from, to, n_blocks);
         }
     });
 }

@@ -28,10 +28,11 @@ const weight_layout * layout_of(const ggml_tensor * weight);
 void in_shares(int64_t n, size_t n_bytes, const std::function<void(int64_t first, int64_t last)> & share);
 // Touch a fresh buffer, through large pages where the system has some at hand.
 void fault_in(void * base, size_t size);
-// Map the pages of a file that are about to be read all at once; does nothing to other memory.
-void map_file_pages(const void * data, size_t size);
-// Drop the resident pages of mapped model files, whose weights have been re-laid: nothing is held twice.
-void release_file_pages();
+// Map the pages that are about to be read and written all at once, not each at its first use.
+void prepare_copy(const void * from, void * to, size_t size);
+// After a model is loaded: drop the resident pages of mapped model files, whose weights have been re-laid, so that nothing
+// is held twice; and exchange small pages of weights for large ones, in the background.
+void settle_weights();
 
 cpu_tensor_traits * multiply_traits();
 cpu_tensor_traits * attention_traits();
