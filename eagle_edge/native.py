@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 # Read once, when libgomp loads: it has to be set before llama_cpp is imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from typing import Any
 
