@@ -190,7 +190,7 @@ def test_training_steps_are_the_runtimes_depths(switches: dict[str, bool], tiny_
     vocabulary = choose(np.random.default_rng(1).random(N_VOCAB), config.n_draft_vocab)
     head = Head(config, read_target_weights(tiny_target).embedding.float())
     export_checkpoint(head, vocabulary, tmp_path / "checkpoint")
-    convert_head(tmp_path / "checkpoint", tiny_target, tmp_path / "head.gguf", "f32")
+    convert_head(tmp_path / "checkpoint", tiny_target, tmp_path / "head.gguf", "f32", check=False)
 
     rng = np.random.default_rng(3)
     tokens, row, n_steps = rng.integers(0, N_VOCAB, 12).astype(np.int32), 6, 4

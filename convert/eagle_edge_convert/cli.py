@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +43,7 @@ def head(
     norm_output: Annotated[bool | None, typer.Option(help="The normed output is fed back.")] = None,
     own_embedding: Annotated[bool | None, typer.Option(help="Keep the head's token embedding.")] = None,
     pre_tokenizer: PreTokenizer = None,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Compare logits with the checkpoint's.")] = True,
     as_json: Json = False,
 ) -> None:
     """Convert a draft head."""
@@ -55,7 +56,15 @@ def head(
     )
     with ProgressBar("writing") as bar:
         result = convert_head(
-            checkpoint, target, output, quantize, overrides, progress=bar, pre_tokenizer=pre_tokenizer
+            checkpoint,
+            target,
+            output,
+            quantize,
+            overrides,
+            progress=bar,
+            pre_tokenizer=pre_tokenizer,
+            check=check,
+            announce=bar.stage,
         )
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -69,12 +78,21 @@ def head(
             notes=result.notes,
             dropped=result.dropped,
             config=asdict(config),
+            proof=_as_json(result.proof),
         )
         return
     print(
         f"{result.path}: {result.n_bytes / 1e6:.1f} MB, architecture {config.architecture}, taps {list(config.taps)}, "
         f"{config.n_embd} wide, draft vocabulary {config.n_draft_vocab} of {config.n_vocab}"
     )
+    if result.proof is not None:
+        print(result.proof)
+    if getattr(result.proof, "seems_to_fit", None) is False:
+        print(
+            "note: it hardly ever guesses what the target says: untrained, made for another target, or read wrongly "
+            "(--tap-layers, --norm-before-residual, --rope-theta)",
+            file=sys.stderr,
+        )
 
 
 @app.command("target")
@@ -92,7 +110,6 @@ def target(
     """Convert a model, quantise it, and check it against its source."""
     _need_packages()
     from .model import convert_target
-    from .proof import Proof
     from .show import ProgressBar
 
     with ProgressBar("converting") as bar:
@@ -111,8 +128,7 @@ def target(
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
     if as_json:
-        proof = asdict(result.proof) if isinstance(result.proof, Proof) else result.proof
-        _print_json(path=str(result.path), n_bytes=result.n_bytes, notes=result.notes, proof=proof)
+        _print_json(path=str(result.path), n_bytes=result.n_bytes, notes=result.notes, proof=_as_json(result.proof))
         return
     print(f"{result.path}: {result.n_bytes / 1e6:.1f} MB")
     if result.proof is not None:
@@ -148,6 +164,11 @@ def _need_packages() -> None:
 
 def _print_json(**values: Any) -> None:
     print(json.dumps(values))
+
+
+def _as_json(proof: Any) -> Any:
+    """A proof as an object; why there is none, or that none was asked for, as it is."""
+    return asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof
 
 
 app.command("export")(export)

@@ -23,7 +23,7 @@ from eagle_edge.head_format import HeadConfig
 from .encode import Kind, encode_rows, n_encoded_bytes
 from .value_types import read_value_types
 
-__all__ = ["OutTensor", "Progress", "replacing", "write_head"]
+__all__ = ["OutTensor", "Progress", "copy_tokenizer", "replacing", "write_head"]
 
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
 MAX_WAITING = 2 * (os.cpu_count() or 1)  # chunks in memory
@@ -67,21 +67,20 @@ def write_head(
     general: Mapping[str, str],
     progress: Progress | None = None,
 ) -> int:
-    """Write the head and return the file's size in bytes."""
-    with replacing(path) as partial:
-        writer = gguf.GGUFWriter(None, config.architecture)
-        _add_metadata(writer, config, general, file_type)
-        _copy_tokenizer(writer, tokenizer_file)
-        for name, tensor in tensors.items():
-            writer.add_tensor_info(name, tensor.shape, np.dtype(np.float32), tensor.n_bytes, tensor.kind)
-        try:
-            writer.write_header_to_file(partial)
-            writer.write_kv_data_to_file()
-            writer.write_ti_data_to_file()
-        finally:
-            writer.close()
-        with partial.open("ab") as file:
-            _write_data(file, tensors, writer.data_alignment, progress)
+    """Write the head and return the file's size in bytes; ``replacing`` gives a path that may stay half written."""
+    writer = gguf.GGUFWriter(None, config.architecture)
+    _add_metadata(writer, config, general, file_type)
+    copy_tokenizer(writer, tokenizer_file)
+    for name, tensor in tensors.items():
+        writer.add_tensor_info(name, tensor.shape, np.dtype(np.float32), tensor.n_bytes, tensor.kind)
+    try:
+        writer.write_header_to_file(path)
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+    finally:
+        writer.close()
+    with path.open("ab") as file:
+        _write_data(file, tensors, writer.data_alignment, progress)
     return path.stat().st_size
 
 
@@ -140,7 +139,7 @@ def _add_metadata(
             writer.add_array(key, value)
 
 
-def _copy_tokenizer(writer: gguf.GGUFWriter, source: Path) -> None:
+def copy_tokenizer(writer: gguf.GGUFWriter, source: Path) -> None:
     """Every ``tokenizer.*`` key of ``source``, with its type."""
     values, types = read_header(source).metadata, read_value_types(source)
     for key, value in values.items():
