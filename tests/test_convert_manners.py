@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +86,14 @@ def test_progress_ends_with_all_bytes(target: Path, tmp_path: Path) -> None:
     )
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1] > 100_000
+
+
+@pytest.mark.parametrize("place", ["target.gguf", "head/model.safetensors"])
+def test_what_is_read_is_never_written(place: str, target: Path, tmp_path: Path) -> None:
+    """An output that is the target, or one of the checkpoint's files, is refused before anything is touched."""
+    copy = Path(shutil.copy(target, tmp_path / "target.gguf"))
+    checkpoint = layouts()["specforge"].write(tmp_path / "head")
+    before = {path: path.read_bytes() for path in (copy, *checkpoint.iterdir())}
+    with pytest.raises(ValueError, match="would replace a file that is read"):
+        convert_head(checkpoint, copy, tmp_path / place, check=False)
+    assert before == {path: path.read_bytes() for path in (copy, *checkpoint.iterdir())}

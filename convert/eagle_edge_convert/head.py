@@ -23,7 +23,7 @@ from .rope import ROPE_KEY, rope_factors, rope_parameters
 from .target import TargetFacts, read_target
 from .tokenizer import tokenizer_file
 from .vocabulary import keeps_embedding, read_draft_ids
-from .write import OutTensor, Progress, replacing, write_head
+from .write import OutTensor, Progress, check_output, check_room, replacing, write_head
 
 __all__ = ["ConvertedHead", "HeadOverrides", "convert_head", "default_name"]
 
@@ -90,7 +90,8 @@ def convert_head(
     Raises:
         FileFormatError: a file is broken, of another layout, a tensor is missing or left over, or the check failed.
         PairError: the head does not fit the target.
-        ValueError: an unknown ``quantize``.
+        OSError: not enough room on the disk.
+        ValueError: an unknown ``quantize``, or the output would replace what is read.
     """
     if quantize not in QUANTIZATIONS:
         raise ValueError(f"quantize must be one of {', '.join(QUANTIZATIONS)}, got {quantize!r}")
@@ -102,6 +103,8 @@ def convert_head(
     path = Path(output)
     if path.is_dir():
         path = path / default_name(facts.name, quantize)
+    check_output(path, source.folder, facts.path)
+    check_room(path, sum(tensor.n_bytes for tensor in tensors.values()))
     proof: HeadProof | str | None = None
     with replacing(path) as partial:
         with tokenizer_file(facts, pre_tokenizer) as tokenizer:
