@@ -27,6 +27,7 @@ from eagle_edge.target import Target
 from eagle_edge.template import ChatTemplate
 from eagle_edge.train.answers import Recorder, finished_shards
 from eagle_edge.train.export import export_checkpoint
+from eagle_edge.train.likeliest import Likeliest
 from eagle_edge.train.model import Head
 from eagle_edge.train.params import DataParams, HeadParams, LoopParams, TrainParams
 from eagle_edge.train.prompts import TASKS, own_prompts, passage_prompts, read_prompts, user_header
@@ -205,6 +206,28 @@ def test_greedy_answers_are_the_likeliest_tokens(streams: Target) -> None:
         n = job.n_prompt
         np.testing.assert_array_equal(passage.likely_ids[n - 1 :, 0], job.ids[n:])
         assert bool((passage.likely_logprobs[n - 1 :] <= 0).all())
+
+
+@pytest.mark.parametrize("n_vocab", [N_VOCAB, 300])
+def test_the_likeliest_tokens_are_those_of_a_full_sort(streams: Target, n_vocab: int) -> None:
+    """Tokens and log-probabilities, best first, also where the vocabulary does not fill its last group."""
+
+    class Cut:
+        """The same rows of a smaller vocabulary."""
+
+        def logits(self, row: int) -> np.ndarray:
+            return evaluation.logits(row)[:n_vocab]
+
+    streams.clear_stream()
+    evaluation = streams.eval_streams([5, 9, 77], [0, 1, 2], [True] * 3)
+    likeliest = Likeliest(4, n_vocab)
+    for rows, k in [((2, 0), 8), ((0, 1, 2), 64), ((1,), 1)]:
+        ids, logprobs = likeliest.find(Cut(), rows, k)  # type: ignore[arg-type]
+        logits = torch.from_numpy(np.stack([evaluation.logits(row)[:n_vocab] for row in rows]))
+        expected = logits.log_softmax(1).topk(k)
+        np.testing.assert_array_equal(ids, expected.indices.numpy())
+        np.testing.assert_allclose(logprobs, expected.values.numpy(), atol=1e-4)
+    streams.clear_stream()
 
 
 def test_a_full_stream_is_refused(streams: Target) -> None:

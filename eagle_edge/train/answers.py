@@ -84,7 +84,7 @@ class Recorder:
         Args:
             goal: from the tokens held and the rounds they are of, how many tokens are enough; asked before each round.
             on_tokens: called with the tokens held so far after each answer.
-            on_prompts: called with 0 and 1 around the writing of prompts, and the number of prompts so far.
+            on_prompts: called while prompts are written with the share that is done, and the number before them.
             insist: prompts that run out are an error; otherwise what they gave is enough.
 
         Raises:
@@ -98,7 +98,7 @@ class Recorder:
             seen.update(prompt_key(prompt) for prompt in self._load(earlier) or [])
         while n_tokens < goal(n_tokens, number):
             on_prompts(0.0, len(seen))
-            prompts = self._load(number) or self._write(number, seen)
+            prompts = self._load(number) or self._write(number, seen, on_prompts)
             if not prompts and number > 0 and not insist:
                 break
             if not prompts:
@@ -128,7 +128,7 @@ class Recorder:
         path = self.prompt_folder / f"{number:05d}.jsonl"
         return read_prompts(path) if path.exists() else None
 
-    def _write(self, number: int, seen: set[str]) -> list[str]:
+    def _write(self, number: int, seen: set[str], on_prompts: Callable[[float, int], None]) -> list[str]:
         """The prompts of a round: its share of the given ones, and the target's own, some about its earlier answers.
 
         None at all when the files are used up and the target writes none.
@@ -143,8 +143,16 @@ class Recorder:
                 wanted, seed = round(data.passage_share * data.prompts_per_round), (self.seed, 3, number)
                 prompts = prompts + passage_prompts(self.target, earlier, wanted, seed, data.max_passage_tokens, seen)
             wanted, seed = data.prompts_per_round - len(prompts), (self.seed, 1, number)
+            before = len(seen)
             prompts = prompts + own_prompts(
-                self.target, self.header, wanted, seed, data.max_prompt_tokens, data.openers, seen
+                self.target,
+                self.header,
+                wanted,
+                seed,
+                data.max_prompt_tokens,
+                data.openers,
+                seen,
+                lambda share: on_prompts(share, before),
             )
         if not prompts:
             return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,14 @@ def user_header(render: Any) -> str:
 
 
 def own_prompts(
-    target: Target, header: str, wanted: int, seed: tuple[int, ...], max_tokens: int, openers: bool, seen: set[str]
+    target: Target,
+    header: str,
+    wanted: int,
+    seed: tuple[int, ...],
+    max_tokens: int,
+    openers: bool,
+    seen: set[str],
+    on_written: Callable[[float], None] = lambda share: None,
 ) -> list[str]:
     """``wanted`` different prompts that the target writes after ``header``; the seed alone decides which.
 
@@ -126,6 +134,7 @@ def own_prompts(
         max_tokens: longer ones are thrown away.
         openers: begin three of four with one of ``OPENERS``.
         seen: what is already there, as ``prompt_key`` says it; extended.
+        on_written: called with the share that is written, 0..1.
 
     Raises:
         PairError: the target writes hardly anything that can be used.
@@ -141,7 +150,11 @@ def own_prompts(
         n_jobs = max(8, math.ceil(1.2 * (wanted - len(out))))
         jobs = (_own_job(target, start, (*seed, i), max_tokens, openers) for i in range(number, number + n_jobs))
         number += n_jobs
-        for job in sorted(run_jobs(target, jobs), key=lambda job: job.number):
+        written = []
+        for job in run_jobs(target, jobs):
+            written.append(job)
+            on_written(min(1.0, (len(out) + len(written)) / (1.2 * wanted)))
+        for job in sorted(written, key=lambda job: job.number):
             prompt = _own_prompt(target, job, len(start))
             if prompt and prompt_key(prompt) not in seen and len(out) < wanted:
                 seen.add(prompt_key(prompt))

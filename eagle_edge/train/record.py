@@ -97,10 +97,12 @@ def record(
             goal.clock.tick(answering=True)
             stage("answers", goal.share(n), f"{n:,} answer tokens")
 
+        def on_prompts(done: float, n: int) -> None:
+            goal.clock.tick(answering=True)  # answers take as long as their prompts do too
+            stage("prompts", done, f"{n} prompts")
+
         goal.clock.tick()
-        recorder.run(
-            wanted, on_tokens, lambda done, n: stage("prompts", done, f"{n} prompts"), insist=goal.clock.budget == 0
-        )
+        recorder.run(wanted, on_tokens, on_prompts, insist=goal.clock.budget == 0)
     stage("answers", 1.0, f"{Corpus(finished_shards(folder / 'shards')).n_answer_tokens():,} answer tokens")
 
 
