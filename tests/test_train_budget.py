@@ -22,8 +22,9 @@ from eagle_edge.train.budget import Clock, plan
 from eagle_edge.train.evaluate import SHAPES, Examiner
 from eagle_edge.train.finish import read_result
 from eagle_edge.train.live import LiveCorpus
-from eagle_edge.train.params import EvaluationParams
+from eagle_edge.train.params import EvaluationParams, HeadParams
 from eagle_edge.train.plots import read_metrics
+from eagle_edge.train.recipes import RECIPES
 from eagle_edge.train.run import train
 from eagle_edge.train.shards import Corpus, from_bf16
 
@@ -97,16 +98,24 @@ def test_training_stops_when_nothing_gets_better(corpus: Corpus, tmp_path: Path)
     )
 
 
+HEADS = [HeadParams(n_draft_vocab=64, taps=(2, 3, 5)), RECIPES["eagle1"].head]
+
+
 @pytest.mark.native
-def test_features_read_again_are_the_stored_ones(tiny_target: Path, tmp_path: Path, prompts: Path) -> None:
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.kind)
+def test_features_read_again_are_the_stored_ones(
+    head: HeadParams, tiny_target: Path, tmp_path: Path, prompts: Path
+) -> None:
     """With --online the same answers are stored without features, and training sees the same features and ends well."""
-    stored, online = (tiny_run(tiny_target, tmp_path / name, prompts) for name in ("stored", "online"))
+    stored, online = (
+        dataclasses.replace(tiny_run(tiny_target, tmp_path / name, prompts), head=head) for name in ("stored", "online")
+    )
     train(stored, Silent())
     train(dataclasses.replace(online, online=True), Silent())
     shards = [finished_shards(tmp_path / name / "shards") for name in ("stored", "online")]
     before, bare = Corpus(shards[0]), Corpus(shards[1])
-    assert (before.tap_width, bare.tap_width) == (192, 0)
-    live = LiveCorpus(shards[1], tiny_target, (2, 3, 5), 128)
+    assert (before.tap_width, bare.tap_width) == (64 * len(head.taps), 0)
+    live = LiveCorpus(shards[1], tiny_target, head.taps, 128)
     for index, passage in enumerate(live.passages(range(len(live)))):
         np.testing.assert_array_equal(passage.tokens, before[index].tokens)
         np.testing.assert_allclose(from_bf16(passage.taps), from_bf16(before[index].taps), rtol=2e-2, atol=1e-2)
