@@ -16,8 +16,8 @@ from ..bench import Row
 from ..neighbours import busy_neighbours
 from ..questions import load_questions
 from ..replay import SWEEP, compare, load_curve, load_records, record, save_records
-from ..rows import DEFAULT_ROWS, measure_rows
 from . import options as o
+from .rows import bench_rows
 from .session import open_session, stderr
 from .verify import Limit, Sets
 
@@ -25,13 +25,15 @@ from .verify import Limit, Sets
 @o.command
 def bench(
     folder: Annotated[
-        Path | None, typer.Argument(help="A folder of question sets (*.jsonl), or with --replay a recorded run.")
+        Path | None,
+        typer.Argument(help="Question sets (*.jsonl); with --replay a recorded run, with --rows models (*.gguf)."),
     ] = None,
     sets: Sets = "",
     limit: Limit = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.")] = 128,
     neighbours: Annotated[int, typer.Option("--neighbours", help="Busy processes beside the measurement.", min=0)] = 0,
     rows: Annotated[bool, typer.Option("--rows", help="Time evaluations of n rows with both CPU kernels.")] = False,
+    limits: Annotated[bool, typer.Option("--limits", help="With --rows: what memory and arithmetic allow.")] = False,
     record_to: Annotated[
         Path | None, typer.Option("--record", help="Write what the head drafts at every position to this file.")
     ] = None,
@@ -47,7 +49,7 @@ def bench(
 ) -> None:
     """Time both ways of every question in turn; ratios are medians of pairs, with the 10th and 90th percentile."""
     if rows:
-        _bench_rows(pair, loading, as_json)
+        bench_rows(folder or pair.files()[0], loading.threads, limits, as_json)
         return
     if folder is None:
         raise typer.BadParameter("name a folder of question sets, or ask for --rows")
@@ -86,27 +88,6 @@ def _replay(run: Path, curve: Path, as_json: bool) -> None:
         table.add_column(column)
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
-    Console().print(table)
-
-
-def _bench_rows(pair: o.PairOptions, loading: o.TargetOptions, as_json: bool) -> None:
-    with stderr.status("timing rows") as status:
-        rows = measure_rows(
-            pair.files()[0],
-            n_threads=loading.threads,
-            progress=lambda n: status.update(f"timing {n} rows of {DEFAULT_ROWS[-1]}"),
-        )
-    if as_json:
-        print(json.dumps(rows))
-        return
-    table = Table(title=f"ms for n rows, {rows[0]['type']}, medians")
-    ms = {(row["kernels"], row["n"]): row["ms"] for row in rows}
-    for column in ("n", "llama.cpp", "native", "ratio"):
-        table.add_column(column, justify="right")
-    for n in DEFAULT_ROWS:
-        theirs, ours = ms[("llama.cpp", n)], ms.get(("native", n))
-        ratio = "" if ours is None else f"{theirs / ours:.2f}"
-        table.add_row(str(n), f"{theirs:.1f}", "-" if ours is None else f"{ours:.1f}", ratio)
     Console().print(table)
 
 
