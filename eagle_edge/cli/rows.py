@@ -34,7 +34,7 @@ def bench_rows(models: Path, n_threads: int | None, with_limits: bool, as_json: 
         for row in rows:
             row["target"] = file.name
             if limits is not None:
-                row["limit_ms"] = round(limits.ms(file, row["n"]), 3)
+                row["limit_ms"] = round(limits.ms(file, row["n"]), 6)
         everything += rows
         if not as_json:
             Console().print(_table(file.name, rows, limits))
