@@ -126,6 +126,9 @@ int32_t   ee_target_n_past(const ee_target * target);
 ee_status ee_target_eval_streams(ee_target * target, const int32_t * tokens, const int32_t * streams, const int8_t * want_logits, int32_t n, char * err, size_t err_len);
 /* Empty one stream (-1: all). */
 ee_status ee_target_clear_stream(ee_target * target, int32_t stream, char * err, size_t err_len);
+/* Continue the sequence of one stream in another, whose own is dropped. An evaluation is fastest when its streams are
+ * neighbours: llama.cpp evaluates each run of consecutive streams by itself. */
+ee_status ee_target_move_stream(ee_target * target, int32_t from, int32_t to, char * err, size_t err_len);
 
 /* -- vocabulary --------------------------------------------------------------------------------------------------- */
 
