@@ -7,6 +7,7 @@ with. The two take turns, so that both see the same neighbours; only one compute
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -14,17 +15,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .config import TargetParams
 from .gguf_header import read_header
-from .kernels import KernelMode, kernel_path
+from .kernels import KernelMode, choose_kernels, kernel_path
+from .native import call, ffi, lib
 from .target import Target
+from .threads import physical_cores
 from .tree import chain
 
-__all__ = ["DEFAULT_ROWS", "measure_rows"]
+__all__ = ["DEFAULT_ROWS", "Limits", "measure_limits", "measure_rows", "weight_type"]
 
 DEFAULT_ROWS = (1, 2, 4, 8, 16, 32, 64, 512)
 _KERNELS = ("llama.cpp", "native")
@@ -42,6 +46,8 @@ def measure_rows(
 ) -> list[dict[str, Any]]:
     """One row per choice of kernels and n: ``kernels``, ``type``, ``n``, and ``ms``, the median of ``repeats`` turns.
 
+    A turn evaluates twice and times the second, as decoding finds caches and threads when it goes on and on.
+
     ``best_ms`` is the fastest turn, which other programs disturb least. ``path`` is the instruction set native kernels
     ran on; without any they are left out.
 
@@ -49,7 +55,7 @@ def measure_rows(
         target_path: the GGUF file.
         ns: rows of one evaluation, 1..512; more than 254 are evaluated as a prefill, without logits.
         n_past: committed tokens the rows come after.
-        repeats: turns of either choice, after one that is not counted.
+        repeats: turns of either choice, after one that is not counted; fewer beyond 16 rows.
         n_threads: CPU threads; None takes the physical cores.
         progress: called with each n before it is measured.
 
@@ -68,7 +74,8 @@ def measure_rows(
         for n in ns:
             if progress is not None:
                 progress(n)
-            turns = [[worker.evaluate(n) for worker in workers] for _ in range(repeats + 1)][1:]
+            n_turns = 1 + max(min(repeats, 3), repeats * 16 // max(16, n))
+            turns = [[worker.evaluate(n) for worker in workers] for _ in range(n_turns)][1:]
             for worker, ms in zip(workers, zip(*turns, strict=True), strict=True):
                 rows.append(
                     {
@@ -93,6 +100,37 @@ def weight_type(path: str | os.PathLike[str]) -> str:
         if len(tensor.shape) > 1 and tensor.name != "token_embd.weight":
             sizes[tensor.type_name] += tensor.n_bytes
     return sizes.most_common(1)[0][0] if sizes else "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What no kernel can beat here: ``bytes_per_s`` read by all threads, and ``products_per_s`` of bytes."""
+
+    bytes_per_s: float
+    products_per_s: float
+
+    def ms(self, path: str | os.PathLike[str], n: int) -> float:
+        """Milliseconds of n rows if all matrices came at full speed and every instruction were a product.
+
+        Weights of 16 bits are bounded by their bytes alone: their products are not products of bytes.
+        """
+        n_bytes, n_products = 0, 0
+        tensors = read_header(os.fspath(path)).tensors
+        for tensor in tensors.values():
+            tied = "output.weight" not in tensors and tensor.name == "token_embd.weight"
+            last = tied or tensor.name == "output.weight"
+            if len(tensor.shape) > 1 and (tied or tensor.name != "token_embd.weight") and not (last and n > _PREFILL):
+                n_bytes += tensor.n_bytes
+                n_products += 0 if tensor.type_name in ("F16", "BF16", "F32") else tensor.shape[0] * tensor.shape[1]
+        return 1000 * max(n_bytes / self.bytes_per_s, n * n_products / (self.products_per_s or math.inf))
+
+
+def measure_limits(path: str | os.PathLike[str], n_threads: int | None = None) -> Limits:
+    """Memory is read from as many bytes as the file has, so a model that fits the caches is held to their speed."""
+    choose_kernels("auto")
+    out = ffi.new("double[2]")
+    call(lib.ee_measure_limits, n_threads or physical_cores(), max(1 << 20, os.path.getsize(path)), out, out + 1)
+    return Limits(out[0], out[1])
 
 
 class _Worker:
@@ -150,13 +188,14 @@ def _serve(settings: dict[str, Any]) -> None:
     for line in sys.stdin:
         n = int(line)
         tokens = random.integers(0, target.n_vocab, n, dtype=np.int32)
-        start = time.perf_counter()
-        if n > _PREFILL:
-            target.prefill(tokens)
-        else:
-            target.eval_tree(chain(int(tokens[0]), tokens[1:]))
-        elapsed = time.perf_counter() - start
-        target.rewind(settings["n_past"])
+        for _ in range(2):
+            start = time.perf_counter()
+            if n > _PREFILL:
+                target.prefill(tokens)
+            else:
+                target.eval_tree(chain(int(tokens[0]), tokens[1:]))
+            elapsed = time.perf_counter() - start
+            target.rewind(settings["n_past"])
         _say(json.dumps(elapsed * 1000))
 
 

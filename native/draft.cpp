@@ -1,6 +1,7 @@
 // The draft's C interface: arguments are checked here, the work is in draft_round.cpp.
 
 #include "draft_round.h"
+#include "kernels/kernels.h"
 
 #include <algorithm>
 
@@ -41,6 +42,7 @@ ee_status ee_draft_open(const char * path, const char * target_path, const ee_dr
         auto draft    = std::make_unique<ee_draft>();
         auto file     = std::make_shared<ee::gguf_file>(path);
         draft->params = *params;
+        draft->native_attention = ee::kernels::current.offered;
         draft->config = ee::read_head_config(*file);
 
         ggml_backend_dev_t device = ee::choose_device(draft->config, params->n_gpu_layers != 0);

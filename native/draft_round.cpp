@@ -1,6 +1,7 @@
 #include "draft_round.h"
 
 #include "draft_top.h"
+#include "kernels/kernels.h"
 
 #include <algorithm>
 #include <numeric>
@@ -49,6 +50,7 @@ ee::head_graph & ee_draft::graph(const ee::graph_shape & shape) {
 }
 
 void ee_draft::compute(const ee::head_graph & g) {
+    ee::kernels::current.attends = native_attention;
     const ggml_status status = ggml_backend_graph_compute(backend.get(), g.graph);
     if (status != GGML_STATUS_SUCCESS) {
         ee::fail(EE_ERR_BACKEND, "ggml could not compute the draft: %s", ggml_status_to_string(status));

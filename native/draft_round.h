@@ -14,6 +14,7 @@ constexpr int32_t CELL_STEP = 256; // attention looks at a multiple of this, so 
 
 struct ee_draft {
     ee_draft_params  params{};
+    bool             native_attention = false; // the kernels chosen when it was loaded
     ee::head_config  config;
     ggml_backend_ptr backend;
     ee::head_weights weights;

@@ -51,6 +51,7 @@ void decode(ee_target & t) {
     for (auto & rows : t.tap_rows) {
         rows.clear();
     }
+    ee::kernels::current.attends = t.native_attention;
     const int32_t status = llama_decode(t.context.get(), t.batch->batch);
     if (status == 1) {
         ee::fail(EE_ERR_MEMORY, "the cache has no room for %d more tokens", t.batch->batch.n_tokens);
@@ -138,7 +139,8 @@ ee_status ee_target_open(const char * path, const ee_target_params * params, ee_
         if (!t->model) {
             ee::fail(EE_ERR_FILE, "%s: llama.cpp cannot load it: %s", path, ee::last_log_error().c_str());
         }
-        if (ee::kernels::current.offered) {
+        t->native_attention = ee::kernels::current.offered;
+        if (t->native_attention) {
             ee::kernels::settle_weights();
         }
         read_info(*t);

@@ -49,6 +49,7 @@ struct batch_builder {
 struct ee_target {
     ee_target_params params{};
     ee_target_info   info{};
+    bool             native_attention = false; // the kernels chosen when it was loaded
 
     std::unique_ptr<llama_model, decltype(&llama_model_free)> model{nullptr, llama_model_free};
     std::unique_ptr<llama_context, decltype(&llama_free)>     context{nullptr, llama_free};

@@ -97,6 +97,20 @@ def test_rows_do_not_depend_on_where_a_branch_lies(tmp_path: Path) -> None:
         assert np.array_equal(drafted, target.eval_tree(chain(int(text[56]), text[:0])).logits(0))
 
 
+def test_targets_keep_the_kernels_they_were_loaded_with(tmp_path: Path) -> None:
+    """A target loaded with other kernels changes no bit of the one before, whose attention is the kernels' too."""
+    path = make_target(tmp_path / "target.gguf", quant="Q8_0", n_layer=2)
+    tokens = np.random.default_rng(3).integers(4, 300, 304, dtype=np.int32)
+    with Target(path, TargetParams(n_ctx=512, max_nodes=8, kernels="native")) as first:
+        first.prefill(tokens[:300])
+        before = logits(first, chain(int(tokens[300]), tokens[301:]))
+        with Target(path, TargetParams(n_ctx=512, max_nodes=8, kernels="llama.cpp")) as second:
+            second.prefill(tokens[:300])
+            other = logits(second, chain(int(tokens[300]), tokens[301:]))
+            assert np.array_equal(before, logits(first, chain(int(tokens[300]), tokens[301:])))
+    assert not np.array_equal(before, other)
+
+
 @pytest.mark.model
 def test_packaged_model_is_as_likely_as_with_llama_cpp(packaged_target: Path) -> None:
     """The log-likelihood of real text agrees with llama.cpp's kernels to half a percent of perplexity."""

@@ -25,9 +25,9 @@ from ..config import DraftParams, SamplingParams
 from ..neighbours import busy_neighbours
 from ..questions import Question, load_questions
 from ..replay import SWEEP, compare, load_curve, load_records, record, save_records
-from ..rows import DEFAULT_ROWS, measure_rows
 from . import options as o
-from .bench_tables import comparison_table, replay_table, rows_table
+from .bench_tables import comparison_table, replay_table
+from .rows import bench_rows
 from .session import Session, open_session, stderr
 from .verify import Limit, Sets
 
@@ -44,7 +44,8 @@ Against = Annotated[
 @o.command
 def bench(
     folder: Annotated[
-        Path | None, typer.Argument(help="A folder of question sets (*.jsonl), or with --replay a recorded run.")
+        Path | None,
+        typer.Argument(help="Question sets (*.jsonl); with --replay a recorded run, with --rows models (*.gguf)."),
     ] = None,
     sets: Sets = "",
     limit: Limit = None,
@@ -63,6 +64,7 @@ def bench(
     png: Annotated[Path | None, typer.Option("--png", help="Draw the table into this file.")] = None,
     neighbours: Annotated[int, typer.Option("--neighbours", help="Busy processes beside the measurement.", min=0)] = 0,
     rows: Annotated[bool, typer.Option("--rows", help="Time evaluations of n rows with both CPU kernels.")] = False,
+    limits: Annotated[bool, typer.Option("--limits", help="With --rows: what memory and arithmetic allow.")] = False,
     record_to: Annotated[
         Path | None, typer.Option("--record", help="Write what the head drafts at every position to this file.")
     ] = None,
@@ -84,7 +86,7 @@ def bench(
     eagle-edge bench QUESTIONS --limit 4 --against llama-cpp-python --against http://127.0.0.1:8080 --temperatures 0,1
     """
     if rows:
-        _bench_rows(pair, loading, as_json)
+        bench_rows(folder or pair.files()[0], loading.threads, limits, as_json)
         return
     if folder is None:
         raise typer.BadParameter("name a folder of question sets, or ask for --rows")
@@ -189,16 +191,3 @@ def _replay(run: Path, curve: Path, as_json: bool) -> None:
         print(json.dumps(rows))
     else:
         Console().print(replay_table(rows, f"{run.name} on the costs of {curve.name}"))
-
-
-def _bench_rows(pair: o.PairOptions, loading: o.TargetOptions, as_json: bool) -> None:
-    with stderr.status("timing rows") as status:
-        rows = measure_rows(
-            pair.files()[0],
-            n_threads=loading.threads,
-            progress=lambda n: status.update(f"timing {n} rows of {DEFAULT_ROWS[-1]}"),
-        )
-    if as_json:
-        print(json.dumps(rows))
-    else:
-        Console().print(rows_table(rows))

@@ -7,9 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ..rows import DEFAULT_ROWS
-
-__all__ = ["comparison_table", "replay_table", "rows_table"]
+__all__ = ["comparison_table", "replay_table"]
 
 _COLUMNS = {
     "set": "set",
@@ -48,19 +46,6 @@ def replay_table(rows: Sequence[dict[str, Any]], title: str) -> Table:
         table.add_column(column)
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
-    return table
-
-
-def rows_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Milliseconds by rows, both choices of kernels side by side."""
-    table = Table(title=f"ms for n rows, {rows[0]['type']}, medians")
-    ms = {(row["kernels"], row["n"]): row["ms"] for row in rows}
-    for column in ("n", "llama.cpp", "native", "ratio"):
-        table.add_column(column, justify="right")
-    for n in DEFAULT_ROWS:
-        theirs, ours = ms[("llama.cpp", n)], ms.get(("native", n))
-        ratio = "" if ours is None else f"{theirs / ours:.2f}"
-        table.add_row(str(n), f"{theirs:.1f}", "-" if ours is None else f"{ours:.1f}", ratio)
     return table
 
 

@@ -97,14 +97,14 @@ ee_status ee_kernels_install(ee_kernels_mode mode, const char * path_name, char 
     using namespace ee::kernels;
     return ee::guarded(err, err_len, [&] {
         const std::lock_guard<std::mutex> guard(lock);
-        current.offered = false;
+        current.offered = current.attends = false;
         if (mode == EE_KERNELS_LLAMA_CPP) {
             note = "llama.cpp's kernels were asked for";
             return;
         }
         const char * why_not = install(path_name);
         note = why_not == nullptr ? "" : why_not;
-        current.offered = why_not == nullptr;
+        current.offered = current.attends = why_not == nullptr;
         if (why_not != nullptr && mode == EE_KERNELS_NATIVE) {
             ee::fail(EE_ERR_BACKEND, "native kernels cannot be used: %s", why_not);
         }

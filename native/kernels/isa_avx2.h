@@ -53,6 +53,12 @@ struct isa {
         _mm_storel_epi64((__m128i *) p, _mm_packs_epi16(words, words));
     }
 
+    // Byte sums of 16, by absolute differences of the bytes made unsigned.
+    static int32_t sum_bytes(const int8_t * q) {
+        const __m128i sums = _mm_sad_epu8(_mm_xor_si128(_mm_loadu_si128((const __m128i *) q), _mm_set1_epi8(-128)), _mm_setzero_si128());
+        return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+    }
+
     static ints   load_bytes(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }
     static ints   all_ints(int32_t x) { return _mm256_set1_epi32(x); }
     static ints   low_nibbles(ints x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }

@@ -47,6 +47,7 @@ struct isa {
         vst1_lane_s32((int32_t *) p, vreinterpret_s32_s8(vqmovn_s16(vcombine_s16(words, words))), 0);
     }
 
+    static int32_t sum_bytes(const int8_t * q) { return vaddlvq_s8(vld1q_s8(q)); } // of 16
     static ints   load_bytes(const void * p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *) p)); }
     static ints   all_ints(int32_t x) { return vdupq_n_s32(x); }
     static ints   low_nibbles(ints x) { return vreinterpretq_s32_u8(vandq_u8(vreinterpretq_u8_s32(x), vdupq_n_u8(15))); }

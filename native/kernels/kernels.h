@@ -1,5 +1,5 @@
 // The kernels as the rest of the shim sees them. They know nothing of targets or drafts: weights that land in their
-// buffer type are multiplied by them, and attention of the CPU backend is theirs while they are offered.
+// buffer type are multiplied by them, and attention of the CPU backend is theirs while they attend.
 #pragma once
 
 #include "ggml_interface.h"
@@ -11,10 +11,11 @@
 
 namespace ee::kernels {
 
-// The running path (nullptr before a successful installation), and whether new weights and attention are taken.
+// The running path (nullptr before a successful installation), and whether new weights are taken.
 struct state {
     const path * active = nullptr;
     std::atomic<bool> offered{false};
+    std::atomic<bool> attends{false}; // whether attention is taken of the model that is being evaluated
 };
 extern state current;
 

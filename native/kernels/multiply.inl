@@ -127,12 +127,28 @@ multiply_fn find_multiply(int type) {
     }
 }
 
-int32_t sum_bytes(const int8_t * q, int n) {
-    int32_t sum = 0;
-    for (int i = 0; i < n; ++i) {
-        sum += q[i];
+int64_t multiply_registers(int64_t n) {
+    constexpr int CHAINS = 12; // more than latency times throughput of the products
+    static const int8_t bytes[4 * 4 * ROWS] = {};
+    isa::ints w[8], sums[CHAINS];
+    for (int i = 0; i < 8; ++i) {
+        w[i] = isa::load_bytes(bytes);
     }
-    return sum;
+    for (int c = 0; c < CHAINS; ++c) {
+        sums[c] = isa::all_ints(c);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        for (int c = 0; c < CHAINS; ++c) {
+            sums[c] = isa::dot<4, 8>(sums[c], w, bytes);
+        }
+    }
+    isa::ints total = sums[0];
+    for (int c = 1; c < CHAINS; ++c) {
+        total = isa::add_ints(total, sums[c]);
+    }
+    volatile float kept = isa::max_lane(isa::to_float(total)); // or the compiler leaves it all out
+    (void) kept;
+    return n * CHAINS * 8 * 4 * isa::LANES;
 }
 
 void quantize(const float * x, int n_blocks, int offset, activation * out, size_t stride) {
@@ -146,7 +162,7 @@ void quantize(const float * x, int n_blocks, int offset, activation * out, size_
         for (int i = 0; i < BLOCK; i += isa::LANES) {
             isa::store_bytes(out->q + i, isa::mul(isa::load(x + i), inverse));
         }
-        const int32_t first = sum_bytes(out->q, BLOCK / 2), second = sum_bytes(out->q + BLOCK / 2, BLOCK / 2);
+        const int32_t first = isa::sum_bytes(out->q), second = isa::sum_bytes(out->q + BLOCK / 2);
         out->scale    = largest / 127.0f;
         out->sum      = out->scale * float(first + second);
         out->start[0] = -offset * first;

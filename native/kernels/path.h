@@ -54,6 +54,8 @@ struct path {
     void (*quantize)(const float * x, int n_blocks, int offset, activation * out, size_t stride);
     multiply_fn (*multiply)(int weight_type);
     void (*attention)(const attention_task & task, char * scratch);
+    // Nothing but n rounds of byte products, in registers; returns how many products that is.
+    int64_t (*peak)(int64_t n);
 };
 
 // Bytes of scratch one attention task needs.

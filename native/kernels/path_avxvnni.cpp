@@ -1,5 +1,4 @@
-// 256-bit VNNI in its VEX encoding, for processors without AVX-512. No machine of the tests has it: the same source runs
-// there in its EVEX encoding (path_avxvnni_evex.cpp), and this path has to be asked for by name.
+// 256-bit VNNI in its VEX encoding, for processors without AVX-512.
 #define EE_AVX_VNNI
 #include "isa_avx2.h"
 #include "multiply.inl"
@@ -7,5 +6,5 @@
 
 namespace ee::kernels {
 extern const path path_avxvnni;
-const path path_avxvnni = {"avxvnni", false, isa::MAX_COLUMNS, quantize, find_multiply, attend};
+const path path_avxvnni = {"avxvnni", true, isa::MAX_COLUMNS, quantize, find_multiply, attend, multiply_registers};
 } // namespace ee::kernels

@@ -7,5 +7,5 @@
 
 namespace ee::kernels {
 extern const path path_avxvnni_evex;
-const path path_avxvnni_evex = {"avxvnni", false, isa::MAX_COLUMNS, quantize, find_multiply, attend};
+const path path_avxvnni_evex = {"avxvnni", false, isa::MAX_COLUMNS, quantize, find_multiply, attend, multiply_registers};
 } // namespace ee::kernels

@@ -5,5 +5,5 @@
 
 namespace ee::kernels {
 extern const path path_neon_i8mm;
-const path path_neon_i8mm = {"neon_i8mm", true, isa::MAX_COLUMNS, quantize, find_multiply, attend};
+const path path_neon_i8mm = {"neon_i8mm", true, isa::MAX_COLUMNS, quantize, find_multiply, attend, multiply_registers};
 } // namespace ee::kernels
