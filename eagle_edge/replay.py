@@ -75,8 +75,8 @@ def record(engine: Engine, prompt: Sequence[int], params: SamplingParams) -> Rec
     answer = engine.complete(prompt, params, DraftParams(total=1)).token_ids
     ids, trees = [*prompt, *answer], []
     engine.reset()
-    for start in range(0, len(ids) - 1, engine.target.params.n_batch):
-        end = min(start + engine.target.params.n_batch, len(ids) - 1)
+    for start in range(0, len(ids) - 1, engine.target.n_prefill):
+        end = min(start + engine.target.n_prefill, len(ids) - 1)
         taps = engine.target.prefill(ids[start:end]).taps(range(end - start))
         for at in range(start, end):
             draft.extend(ids[at + 1 : at + 2], taps[at - start : at - start + 1])
