@@ -99,21 +99,8 @@ def test_bench_reports_a_row_for_everybody(pair: list[str], questions: Path) -> 
 
 def test_bench_sweeps_lengths_and_temperatures(pair: list[str], questions: Path) -> None:
     """Fixed trees beside plain and automatic ones, at every context and temperature asked for."""
-    options = (
-        "--sets",
-        "one",
-        "--limit",
-        "1",
-        "-n",
-        "4",
-        "--context",
-        "0",
-        "--context",
-        "120",
-        "--temperatures",
-        "0,1",
-    )
-    rows = report("bench", questions, *pair, *options, "--context", "120", "--temperatures", "0,1")
+    options = ("--sets", "one", "--limit", "1", "-n", "4", "--sweep", "--temperatures", "0,1")
+    rows = report("bench", questions, *pair, *options, "--context", "0", "--context", "120")
     assert {(row["context"], row["temperature"]) for row in rows} == {(0, 0), (0, 1), (120, 0), (120, 1)}
     assert {"plain", "drafted", "head alone", "chain 1", "60/7/10"} <= {row["contender"] for row in rows}
 

@@ -190,7 +190,8 @@ def _numbers(text: str) -> list[float]:
 
 
 def _replay(run: Path, curve: Path, limit: int | None, as_json: bool) -> None:
-    rows = compare(load_records(run)[:limit], load_curve(curve), SWEEP)
+    machine = load_curve(curve)
+    rows = compare(load_records(run)[:limit], machine, SWEEP)
     if as_json:
         print(json.dumps(rows))
     else:
