@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
-from reference_checkpoint import Maths
+from eagle_edge_convert.head_reference import Maths
 from tiny import N_VOCAB, target_tensors
+
+from eagle_edge.head_format import RopeScaling
 
 Tensors = dict[str, torch.Tensor]
 
@@ -293,7 +295,7 @@ def layouts() -> dict[str, Layout]:
                 ),
                 "eagle_config": {**nested["eagle_config"], "use_last_layernorm": True, "use_mtp_layernorm": False},
             },
-            Maths(yarn=(32.0, 2048)),
+            Maths(scaling=RopeScaling("yarn", 32.0, 2048)),
             drop=("t2d",),
         ),
         "modelopt_gpt_oss": Layout(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import safetensors.torch  # noqa: E402
-from eagle_edge_convert import HeadOverrides, convert_head  # noqa: E402
+from eagle_edge_convert import HeadOverrides, head_proof  # noqa: E402
+from eagle_edge_convert import convert_head as convert_and_check  # noqa: E402
 from tiny import HEAD, N_VOCAB  # noqa: E402
 
 from eagle_edge.errors import FileFormatError, PairError  # noqa: E402
@@ -23,6 +26,8 @@ from eagle_edge.head_format import HeadConfig, rope_row_order  # noqa: E402
 from eagle_edge.train.export import export_checkpoint  # noqa: E402
 from eagle_edge.train.model import Head  # noqa: E402
 from eagle_edge.train.vocabulary import choose  # noqa: E402
+
+convert_head = functools.partial(convert_and_check, check=False)
 
 SWITCHES: list[dict[str, Any]] = [
     {},
@@ -231,3 +236,37 @@ def test_an_unknown_type_is_refused(checkpoint: Path, tiny_target: Path) -> None
     """The message lists what there is."""
     with pytest.raises(ValueError, match="f32, f16"):
         convert_head(checkpoint, tiny_target, checkpoint.parent / "head.gguf", "q3")
+
+
+def test_a_head_is_checked_before_it_is_kept(checkpoint: Path, tiny_target: Path) -> None:
+    """The proof names what it compared and how often a random head guesses its target; it is the target's own text."""
+    proof = convert_and_check(checkpoint, tiny_target, checkpoint.parent / "head.gguf", "f16").proof
+    assert isinstance(proof, head_proof.HeadProof), proof
+    assert proof.relative_error < 0.01
+    assert proof.seems_to_fit is False
+    assert "positions and 6 nodes against torch" in str(proof)
+
+
+def test_a_head_for_a_folder_is_checked_on_random_features(checkpoint: Path, tiny_target: Path) -> None:
+    """Without a target to run, features are random, and the proof says so."""
+    output = checkpoint.parent / "head.gguf"
+    convert_head(checkpoint, tiny_target, output, "f32")
+    proof = head_proof.prove_head(checkpoint, checkpoint, output, "f32")  # any folder stands for one
+    assert isinstance(proof, head_proof.HeadProof), proof
+    assert proof.relative_error < 1e-4
+    assert str(proof).endswith("on random features, for the target is no GGUF that could be run")
+
+
+def test_a_head_that_computes_something_else_is_not_kept(
+    checkpoint: Path, tiny_target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file whose logits are not the checkpoint's fails the check, in one line, and is not left behind."""
+    other = checkpoint.parent / "other"
+    shutil.copytree(checkpoint, other)
+    edit(other, lambda state: state.update({"fc.weight": state["fc.weight"].flip(0)}))
+    prove = head_proof.prove_head
+    monkeypatch.setattr("eagle_edge_convert.head.prove_head", lambda _, *rest: prove(other, *rest))
+    with pytest.raises(FileFormatError, match="computes something else, no file is kept: logits of") as caught:
+        convert_and_check(checkpoint, tiny_target, checkpoint.parent / "head.gguf")
+    assert "\n" not in str(caught.value)
+    assert not list(checkpoint.parent.glob("head.gguf*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ def progress(done, total):
     if sys.argv[4] == "interrupt":
         signal.raise_signal(signal.SIGINT)
 try:
-    convert_head(*sys.argv[1:4], "f32", progress=progress)
+    convert_head(*sys.argv[1:4], "f32", progress=progress, check=False)
 except KeyboardInterrupt:
     sys.exit(130)
 except OSError as error:
@@ -59,7 +60,12 @@ def test_trouble_leaves_nothing(trouble: str, code: int, target: Path, tmp_path:
 def test_a_folder_gets_a_conventional_name(target: Path, tmp_path: Path) -> None:
     """``-o FOLDER`` names the file after the target and the type, and the file says what it is."""
     result = convert_head(
-        layouts()["specforge"].write(tmp_path / "head"), target, tmp_path, "q8_0", metadata={"general.license": "mit"}
+        layouts()["specforge"].write(tmp_path / "head"),
+        target,
+        tmp_path,
+        "q8_0",
+        metadata={"general.license": "mit"},
+        check=False,
     )
     assert result.path.name == "eagle3-target-Q8_0.gguf"
     header = read_header(result.path)
@@ -76,6 +82,18 @@ def test_progress_ends_with_all_bytes(target: Path, tmp_path: Path) -> None:
         target,
         tmp_path / "out.gguf",
         progress=lambda done, total: seen.append((done, total)),
+        check=False,
     )
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1] > 100_000
+
+
+@pytest.mark.parametrize("place", ["target.gguf", "head/model.safetensors"])
+def test_what_is_read_is_never_written(place: str, target: Path, tmp_path: Path) -> None:
+    """An output that is the target, or one of the checkpoint's files, is refused before anything is touched."""
+    copy = Path(shutil.copy(target, tmp_path / "target.gguf"))
+    checkpoint = layouts()["specforge"].write(tmp_path / "head")
+    before = {path: path.read_bytes() for path in (copy, *checkpoint.iterdir())}
+    with pytest.raises(ValueError, match="would replace a file that is read"):
+        convert_head(checkpoint, copy, tmp_path / place, check=False)
+    assert before == {path: path.read_bytes() for path in (copy, *checkpoint.iterdir())}

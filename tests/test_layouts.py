@@ -25,9 +25,9 @@ from checkpoints import (  # noqa: E402
     speculators,
     target_embedding,
 )
-from eagle_edge_convert import convert_head  # noqa: E402
+from eagle_edge_convert import convert_head, head_proof_process  # noqa: E402
+from eagle_edge_convert.head_reference import HeadReference, Maths  # noqa: E402
 from llama_eagle3 import chain_logits  # noqa: E402
-from reference_checkpoint import CheckpointHead  # noqa: E402
 
 from eagle_edge.config import DraftParams  # noqa: E402
 from eagle_edge.draft import Draft  # noqa: E402
@@ -48,12 +48,13 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.make_target(tmp_path_factory.mktemp("target") / "target.gguf", n_layer=checkpoints.N_LAYER)
 
 
-def reference(layout: Layout, draft_ids: Any) -> CheckpointHead:
-    """The reference with what the layout borrows from the target."""
+def reference(layout: Layout, draft_ids: Any) -> HeadReference:
+    """The layout's published mathematics, with what it borrows from the target."""
     theirs = tiny.target_tensors(n_layer=checkpoints.N_LAYER)
     embedding = layout.tensors.get("embed_tokens.weight", theirs["token_embd.weight"])
     output = layout.tensors.get("lm_head.weight", theirs["output.weight"][draft_ids])
-    return CheckpointHead(layout.maths, layout.tensors, embedding, output)
+    table, matrix = torch.as_tensor(embedding), torch.as_tensor(output)
+    return HeadReference(layout.maths, layout.tensors, lambda ids: table[ids], lambda: matrix)
 
 
 def expected_ids(layout: Layout) -> Any:
@@ -67,7 +68,7 @@ def expected_ids(layout: Layout) -> Any:
 def test_a_converted_head_computes_what_its_trainer_did(name: str, target: Path, tmp_path: Path) -> None:
     """Logits and fed-back states equal the reference over a prompt and a tree three levels deep."""
     layout = layouts()[name]
-    result = convert_head(layout.write(tmp_path / "checkpoint"), target, tmp_path / "head.gguf", "f32")
+    result = convert_head(layout.write(tmp_path / "checkpoint"), target, tmp_path / "head.gguf", "f32", check=False)
     assert (-1,) if layout.maths.eagle1 else layout.taps == result.config.taps
     assert pair_differences(read_header(result.path), read_header(target)) == []
     rng = np.random.default_rng(7)
@@ -76,32 +77,55 @@ def test_a_converted_head_computes_what_its_trainer_did(name: str, target: Path,
     with Draft(result.path, target, n_ctx=64, n_threads=1, params=DraftParams(20, 4, 5)) as draft:
         assert expected_ids(layout).tolist() == draft.vocab.tolist()
         oracle = reference(layout, draft.vocab)
-        for position in range(N_PAIRS):
-            logits, state = oracle.add(int(tokens[position]), position, range(position), taps=taps[position])
+        causal = torch.ones(N_PAIRS, N_PAIRS, dtype=torch.bool).tril()
+        logits, states = oracle.add(
+            torch.from_numpy(tokens[:N_PAIRS]).long(), torch.arange(N_PAIRS), causal, taps=torch.from_numpy(taps)
+        )
         draft.extend(tokens[:N_PAIRS], taps)
-        close(draft, -1, logits, state)
-        walk_tree(draft, oracle, tokens[N_PAIRS:], state)
+        close(draft, -1, logits[-1], states[-1])
+        walk_tree(draft, oracle, tokens[N_PAIRS:], states[-1])
 
 
-def walk_tree(draft: Draft, oracle: CheckpointHead, tokens: Any, root_state: Any) -> None:
-    states, depths = {-1: root_state}, {-1: -1}
-    for level in LEVELS:
+def walk_tree(draft: Draft, oracle: HeadReference, tokens: Any, root_state: Any) -> None:
+    states = {-1: root_state}
+    for depth, level in enumerate(LEVELS):
         draft.level(tokens[list(level)], np.array([PARENTS[node] for node in level]), 5)
-        for node in level:
-            depths[node] = depths[PARENTS[node]] + 1
-            above, ancestors = PARENTS[node], []
+        visible = torch.zeros(len(level), N_PAIRS + level.stop, dtype=torch.bool)
+        visible[:, :N_PAIRS] = True
+        for row, node in enumerate(level):
+            above = node
             while above >= 0:
-                ancestors.append(N_PAIRS + above)
+                visible[row, N_PAIRS + above] = True
                 above = PARENTS[above]
-            logits, states[node] = oracle.add(
-                int(tokens[node]), N_PAIRS + depths[node], [*range(N_PAIRS), *ancestors], state=states[PARENTS[node]]
-            )
-            close(draft, node, logits, states[node])
+        logits, new = oracle.add(
+            torch.from_numpy(tokens[list(level)]).long(),
+            torch.full((len(level),), N_PAIRS + depth),
+            visible,
+            states=torch.stack([states[PARENTS[node]] for node in level]),
+        )
+        for row, node in enumerate(level):
+            states[node] = new[row]
+            close(draft, node, logits[row], new[row])
 
 
 def close(draft: Draft, node: int, logits: Any, state: Any) -> None:
     np.testing.assert_allclose(draft.logits(node), logits.numpy(), atol=TOLERANCE)
     np.testing.assert_allclose(draft.hidden(node), state.numpy(), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_check_reads_a_checkpoint_as_its_trainer_does(name: str, target: Path, tmp_path: Path) -> None:
+    """What the converter compares with is the layout's own mathematics, and the engine's logits are equal to it."""
+    layout = layouts()[name]
+    checkpoint = layout.write(tmp_path / "checkpoint")
+    config = convert_head(checkpoint, target, tmp_path / "head.gguf", "f32", check=False).config
+    scaling = layout.config.get("rope_scaling")
+    assert layout.maths == Maths.of(config, scaling if config.rope_factors else None)
+    files = {"checkpoint": str(checkpoint), "target": str(target), "file": str(tmp_path / "head.gguf")}
+    answer = head_proof_process.run({**files, "random_because": ""})
+    assert answer["relative_error"] < 1e-4
+    assert answer["top1_agreement"] == 1
+    assert answer["n_nodes"] == 6
 
 
 EXPRESSIBLE = (
@@ -121,7 +145,9 @@ EXPRESSIBLE = (
 @pytest.mark.parametrize("name", EXPRESSIBLE)
 def test_llama_cpp_computes_the_same(name: str, target: Path, tmp_path: Path) -> None:
     """What llama.cpp's own eagle3 graph can express gives the same logits there, over a prompt and a fed-back chain."""
-    result = convert_head(layouts()[name].write(tmp_path / "checkpoint"), target, tmp_path / "head.gguf", "f32")
+    result = convert_head(
+        layouts()[name].write(tmp_path / "checkpoint"), target, tmp_path / "head.gguf", "f32", check=False
+    )
     assert result.config.architecture == "eagle3"
     rng = np.random.default_rng(9)
     tokens = rng.integers(0, tiny.N_VOCAB, N_PAIRS + 3).astype(np.int32)
@@ -179,5 +205,5 @@ def test_one_head_saved_in_eight_ways_is_one_file(target: Path, tmp_path: Path) 
     files = set()
     for name, layout in ways.items():
         folder = layout.write(tmp_path / name)
-        files.add(convert_head(folder, target, tmp_path / f"{name}.gguf").path.read_bytes())
+        files.add(convert_head(folder, target, tmp_path / f"{name}.gguf", check=False).path.read_bytes())
     assert len(files) == 1

@@ -52,7 +52,7 @@ def outcome(layout: Layout, target: Path) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         folder, out = layout.write(Path(scratch) / "head"), Path(scratch) / "out.gguf"
         try:
-            convert_head(folder, target, out, "f32")
+            convert_head(folder, target, out, "f32", check=False)
         except (FileFormatError, PairError) as error:
             message = str(error)
         else:

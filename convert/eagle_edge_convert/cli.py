@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 
 from eagle_edge.errors import DependencyError, EagleEdgeError
 
-__all__ = ["app", "export", "main"]
+__all__ = ["app", "export", "main", "one_line"]
 
 app = typer.Typer(help="Convert a checkpoint to GGUF.", no_args_is_help=True, add_completion=False)
 
@@ -28,7 +28,14 @@ def _group() -> None:
     """Convert a checkpoint to GGUF."""
 
 
-@app.command("head")
+@app.command(
+    "head",
+    epilog="""Examples:
+
+    eagle-edge convert head downloads/EAGLE3-LLaMA3.1-8B --target llama-3.1-8b-q4_0.gguf -o head.gguf
+
+    eagle-edge convert head CHECKPOINT --target model.gguf -o heads/ --quantize q8_0 --tap-layers 2,16,29""",
+)
 def head(
     checkpoint: Annotated[Path, typer.Argument(help="Folder with config.json and the tensors of an EAGLE head.")],
     target: Annotated[Path, typer.Option("--target", help="The GGUF or Hugging Face folder the head drafts for.")],
@@ -36,16 +43,26 @@ def head(
     quantize: Annotated[
         str, typer.Option("--quantize", help="f32, f16, bf16, q8_0, q6_k, q5_k_m, q4_k_m, ...")
     ] = "f16",
-    tap_layers: Annotated[str | None, typer.Option("--tap-layers", help="Boundaries, for example 2,15,27.")] = None,
-    rope_theta: Annotated[float | None, typer.Option("--rope-theta", help="The base it was trained with.")] = None,
-    norm_before_residual: Annotated[bool | None, typer.Option(help="The residual is the normed feature.")] = None,
+    tap_layers: Annotated[
+        str | None, typer.Option("--tap-layers", help="Layers of the target whose inputs it reads, as 2,15,27.")
+    ] = None,
+    rope_theta: Annotated[
+        float | None, typer.Option("--rope-theta", help="The base of the rotary embedding it was trained with.")
+    ] = None,
+    norm_before_residual: Annotated[
+        bool | None, typer.Option(help="The residual is the normed feature (RedHat's heads).")
+    ] = None,
     norm_before_fc: Annotated[bool | None, typer.Option(help="One norm over all taps before fc.")] = None,
-    norm_output: Annotated[bool | None, typer.Option(help="The normed output is fed back.")] = None,
-    own_embedding: Annotated[bool | None, typer.Option(help="Keep the head's token embedding.")] = None,
+    norm_output: Annotated[bool | None, typer.Option(help="The normed output is fed back (EAGLE-3.1).")] = None,
+    own_embedding: Annotated[bool | None, typer.Option(help="Keep its token embedding, or use the target's.")] = None,
     pre_tokenizer: PreTokenizer = None,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Run it and its checkpoint, and compare.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Convert a draft head."""
+    """Convert a draft head, whatever project trained it, and check it.
+
+    What its checkpoint leaves unsaid is guessed by its project's rule, told in a note, and can be said here.
+    """
     _need_packages()
     from .head import HeadOverrides, convert_head  # gguf takes a moment to load
     from .show import ProgressBar
@@ -55,7 +72,15 @@ def head(
     )
     with ProgressBar("writing") as bar:
         result = convert_head(
-            checkpoint, target, output, quantize, overrides, progress=bar, pre_tokenizer=pre_tokenizer
+            checkpoint,
+            target,
+            output,
+            quantize,
+            overrides,
+            progress=bar,
+            pre_tokenizer=pre_tokenizer,
+            check=check,
+            announce=bar.stage,
         )
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -69,15 +94,31 @@ def head(
             notes=result.notes,
             dropped=result.dropped,
             config=asdict(config),
+            proof=_as_json(result.proof),
         )
         return
     print(
         f"{result.path}: {result.n_bytes / 1e6:.1f} MB, architecture {config.architecture}, taps {list(config.taps)}, "
         f"{config.n_embd} wide, draft vocabulary {config.n_draft_vocab} of {config.n_vocab}"
     )
+    if result.proof is not None:
+        print(result.proof)
+    if getattr(result.proof, "seems_to_fit", None) is False:
+        print(
+            "note: it hardly ever guesses what the target says: untrained, made for another target, or read wrongly "
+            "(--tap-layers, --norm-before-residual, --rope-theta)",
+            file=sys.stderr,
+        )
 
 
-@app.command("target")
+@app.command(
+    "target",
+    epilog="""Examples:
+
+    eagle-edge convert target downloads/Llama-3.1-8B-Instruct -o llama-3.1-8b-q4_0.gguf --quantize q4_0
+
+    eagle-edge convert target FOLDER -o models/ --quantize iq2_xs --imatrix imatrix.gguf""",
+)
 def target(
     checkpoint: Annotated[Path, typer.Argument(help="Hugging Face folder: config.json, weights, tokenizer.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The GGUF to write, or a folder.")],
@@ -92,7 +133,6 @@ def target(
     """Convert a model, quantise it, and check it against its source."""
     _need_packages()
     from .model import convert_target
-    from .proof import Proof
     from .show import ProgressBar
 
     with ProgressBar("converting") as bar:
@@ -111,8 +151,7 @@ def target(
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
     if as_json:
-        proof = asdict(result.proof) if isinstance(result.proof, Proof) else result.proof
-        _print_json(path=str(result.path), n_bytes=result.n_bytes, notes=result.notes, proof=proof)
+        _print_json(path=str(result.path), n_bytes=result.n_bytes, notes=result.notes, proof=_as_json(result.proof))
         return
     print(f"{result.path}: {result.n_bytes / 1e6:.1f} MB")
     if result.proof is not None:
@@ -150,6 +189,11 @@ def _print_json(**values: Any) -> None:
     print(json.dumps(values))
 
 
+def _as_json(proof: Any) -> Any:
+    """A proof as an object; why there is none, or that none was asked for, as it is."""
+    return asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof
+
+
 app.command("export")(export)
 
 
@@ -162,6 +206,13 @@ def _taps(text: str | None) -> tuple[int, ...] | None:
         raise typer.BadParameter(f"--tap-layers takes numbers separated by commas, got {text!r}") from None
 
 
+def one_line(error: Exception) -> str:
+    """What went wrong, for people: a system error begins with the file that it is about."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run one command and exit with its code."""
     try:
@@ -169,5 +220,5 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except (EagleEdgeError, ValueError, OSError) as error:
-        print(f"eagle-edge-convert: {error}", file=sys.stderr)
+        print(f"eagle-edge-convert: {one_line(error)}", file=sys.stderr)
         sys.exit(1)

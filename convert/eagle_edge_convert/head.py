@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from eagle_edge.head_format import HeadConfig, rope_row_order
 
 from .config_values import ConfigValues
 from .encode import QUANTIZATIONS, Kind, Quantization, matrix_type
+from .head_proof import HeadProof, prove_head
 from .layouts import HeadOverrides, canonical_tensors, describe_head
 from .names import ROTATED, gguf_name
 from .read import Checkpoint, Tensor, open_checkpoint
@@ -22,23 +23,28 @@ from .rope import ROPE_KEY, rope_factors, rope_parameters
 from .target import TargetFacts, read_target
 from .tokenizer import tokenizer_file
 from .vocabulary import keeps_embedding, read_draft_ids
-from .write import OutTensor, Progress, write_head
+from .write import OutTensor, Progress, check_output, check_room, replacing, write_head
 
 __all__ = ["ConvertedHead", "HeadOverrides", "convert_head", "default_name"]
 
 Array = npt.NDArray[Any]
+Announce = Callable[[str], None]
 CHUNK_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertedHead:
-    """What was written: the file, the head, its bytes, what was guessed and what was left out on purpose."""
+    """What was written: the file, the head, its bytes, what was guessed or left out on purpose, and the proof.
+
+    ``proof`` is a sentence where there is none to be had, None where none was asked for.
+    """
 
     path: Path
     config: HeadConfig
     n_bytes: int
     notes: tuple[str, ...]
     dropped: tuple[str, ...]
+    proof: HeadProof | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ def convert_head(
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     pre_tokenizer: str | None = None,
+    check: bool = True,
+    announce: Announce | None = None,
 ) -> ConvertedHead:
     """Convert the head in the folder ``checkpoint`` for the model ``target`` to the GGUF file ``output``.
 
@@ -76,11 +84,14 @@ def convert_head(
         metadata: more ``general.*`` strings, for example licence.
         progress: called with bytes written and bytes in all.
         pre_tokenizer: as in ``convert_target``, where ``target`` is a folder.
+        check: run the result against the checkpoint before it is kept.
+        announce: told each stage.
 
     Raises:
-        FileFormatError: a file is broken, of another layout, or a tensor is missing or left over.
+        FileFormatError: a file is broken, of another layout, a tensor is missing or left over, or the check failed.
         PairError: the head does not fit the target.
-        ValueError: an unknown ``quantize``.
+        OSError: not enough room on the disk.
+        ValueError: an unknown ``quantize``, or the output would replace what is read.
     """
     if quantize not in QUANTIZATIONS:
         raise ValueError(f"quantize must be one of {', '.join(QUANTIZATIONS)}, got {quantize!r}")
@@ -92,11 +103,22 @@ def convert_head(
     path = Path(output)
     if path.is_dir():
         path = path / default_name(facts.name, quantize)
-    with tokenizer_file(facts, pre_tokenizer) as tokenizer:
-        n_bytes = write_head(
-            path, head.config, tensors, tokenizer, QUANTIZATIONS[quantize].file_type, general, progress
-        )
-    return ConvertedHead(path, head.config, n_bytes, tuple(notes), tuple(head.dropped))
+    check_output(path, source.folder, facts.path)
+    check_room(path, sum(tensor.n_bytes for tensor in tensors.values()))
+    proof: HeadProof | str | None = None
+    with replacing(path) as partial:
+        with tokenizer_file(facts, pre_tokenizer) as tokenizer:
+            n_bytes = write_head(
+                partial, head.config, tensors, tokenizer, QUANTIZATIONS[quantize].file_type, general, progress
+            )
+        if check:
+            (announce or _say_nothing)("checking against the checkpoint")
+            proof = prove_head(source.folder, facts.path, partial, quantize)
+    return ConvertedHead(path, head.config, n_bytes, tuple(notes), tuple(head.dropped), proof)
+
+
+def _say_nothing(stage: str) -> None:
+    pass
 
 
 def default_name(target_name: str, quantize: str) -> str:

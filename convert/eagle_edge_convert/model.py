@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from .model_checks import ModelFacts, check_model
 from .proof import Proof, prove_model
 from .quantize import FILE_TYPES, FLOAT_TYPES, bits_per_weight, needs_imatrix, quantise, seconds_per_weight
 from .reference import run_reference
-from .write import Progress, replacing
+from .write import Progress, check_output, check_room, replacing
 
 __all__ = ["ConvertedModel", "convert_target"]
 
@@ -65,7 +64,7 @@ def convert_target(
     Raises:
         FileFormatError: the checkpoint cannot be converted, or the result does not compute the same.
         DependencyError: llama.cpp's converter cannot be fetched.
-        ValueError: an unknown ``quantize``, or one that needs ``imatrix``.
+        ValueError: an unknown ``quantize``, one that needs ``imatrix``, or the output would replace what is read.
         OSError: not enough room on the disk.
     """
     if quantize not in FILE_TYPES:
@@ -79,10 +78,11 @@ def convert_target(
     if path.is_dir():
         name = gguf.naming_convention(source.resolve().name, None, None, None, None, quantize)
         path = path / f"{name}.gguf"
+    check_output(path, source)
     tell = announce or (lambda text: None)
     stored = quantize if quantize in FLOAT_TYPES else _STORED.get(facts.dtype, "f32")
     n_stored, n_final = (int(facts.n_params * bits_per_weight(kind) / 8) for kind in (stored, quantize))
-    _check_room(path, n_final + (n_stored if stored != quantize else 0))
+    check_room(path, n_final + (n_stored if stored != quantize else 0))
     _say(tell, facts, quantize, n_final, n_threads)
     with replacing(path) as partial, _intermediate(path, partial, stored == quantize) as first:
         tell(f"converting to {stored}")
@@ -121,15 +121,6 @@ def _intermediate(path: Path, partial: Path, direct: bool) -> Iterator[Path]:
         yield first
     finally:
         first.unlink(missing_ok=True)
-
-
-def _check_room(path: Path, n_bytes: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(path.parent).free
-    if free < n_bytes:
-        raise OSError(
-            f"{path.parent}: {free / 1e9:.1f} GB are free, converting takes {n_bytes / 1e9:.1f} GB on the way"
-        )
 
 
 def _say(tell: Announce, facts: ModelFacts, quantize: str, n_final: int, n_threads: int | None) -> None:

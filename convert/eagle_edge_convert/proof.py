@@ -12,7 +12,7 @@ from eagle_edge.errors import FileFormatError
 from .quantize import bits_per_weight
 from .reference import run_process
 
-__all__ = ["Proof", "prove_model"]
+__all__ = ["Proof", "free_bytes", "prove_model", "tolerance"]
 
 TEXT = (
     "The river had risen in the night, and by 6:30 the whole village (all 214 of them) stood on the bridge, watching."
@@ -74,8 +74,7 @@ def prove_model(
     if "error" in answer:
         raise FileFormatError(f"{checkpoint}: the check failed: {answer['error']}")
     proof = Proof(**answer)
-    limit = next(limit for bits, limit in _TOLERANCE if bits_per_weight(quantize) >= bits)
-    if not proof.relative_error <= limit:
+    if not proof.relative_error <= tolerance(quantize):
         raise FileFormatError(f"{checkpoint}: the converted model computes something else: {proof}")
     if proof.same_tokens is False:
         raise FileFormatError(f"{checkpoint}: the converted tokenizer cuts text differently: {proof}")
@@ -84,10 +83,20 @@ def prove_model(
 
 def _dtype_that_fits(n_params: int) -> str | None:
     """float32 when twice the model fits into the memory that is free, else bfloat16, else None."""
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        free = 4 << 30
+    free = free_bytes()
     if n_params * 6 < free:
         return "float32"
     return "bfloat16" if n_params * 4 < free else None
+
+
+def tolerance(quantize: str) -> float:
+    """The largest relative error of all logits that the storage type explains."""
+    return next(limit for bits, limit in _TOLERANCE if bits_per_weight(quantize) >= bits)
+
+
+def free_bytes() -> int:
+    """Memory that is free, or a guess where the system does not say."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 4 << 30

@@ -68,7 +68,9 @@ def _engine(job: dict[str, Any], theirs: list[int] | None) -> tuple[list[int], F
     from eagle_edge.target import Target
     from eagle_edge.tree import chain
 
-    params = TargetParams(n_ctx=128, n_batch=64, type_k="f32", type_v="f32", flash_attn="off", kernels="llama.cpp")
+    # The plainest kernels there are: what is compared is the file.
+    plain: dict[str, Any] = {"type_k": "f32", "type_v": "f32", "flash_attn": "off", "kernels": "llama.cpp"}
+    params = TargetParams(n_ctx=128, n_batch=64, repack=False, **plain)
     with Target(job["file"], params) as target:
         text = target.tokenize(job["text"], add_special=False)
         ids = [token for token in (target.bos,) if token >= 0 and target.adds_bos] + text

@@ -142,7 +142,9 @@ def run_process(module: str, job: Mapping[str, Any], told: Any = None) -> dict[s
     """
     with tempfile.TemporaryDirectory() as scratch:
         answer, log = Path(scratch) / "answer.json", Path(scratch) / "log"
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+        # Idle threads of torch and of the engine must not spin while the other works: minutes on a busy machine.
+        spin = {"GOMP_SPINCOUNT": "1000", **os.environ}
+        environment = {**spin, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
         command = [sys.executable, "-m", f"eagle_edge_convert.{module}", json.dumps({**job, "answer": str(answer)})]
         with log.open("wb") as stream:
             child = subprocess.Popen(

@@ -16,7 +16,7 @@ from eagle_edge.gguf_header import GgufHeader, read_header
 
 from .read import open_checkpoint, read_json
 
-__all__ = ["TargetFacts", "read_target"]
+__all__ = ["TargetFacts", "matrix_rows", "read_target"]
 
 Rows = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float32]]
 
@@ -63,14 +63,15 @@ def _from_gguf(header: GgufHeader) -> TargetFacts:
         n_embd=header.get(f"{arch}.embedding_length", int),
         n_layer=header.get(f"{arch}.block_count", int),
         n_vocab=len(tokens),
-        embedding=_gguf_rows(header),
+        embedding=matrix_rows(header, "token_embd.weight"),
         tied="output.weight" not in header.tensors,
         licence=header.get("general.license", str, ""),
     )
 
 
-def _gguf_rows(header: GgufHeader) -> Rows | None:
-    info = header.tensors.get("token_embd.weight")
+def matrix_rows(header: GgufHeader, name: str) -> Rows | None:
+    """Rows of a matrix in a GGUF file, as numbers, by their indices; None where it has no such matrix."""
+    info = header.tensors.get(name)
     if info is None or len(info.shape) != 2:
         return None
     width, n_rows = info.shape

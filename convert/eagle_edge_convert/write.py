@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from array import array
 from collections import deque
@@ -23,7 +24,7 @@ from eagle_edge.head_format import HeadConfig
 from .encode import Kind, encode_rows, n_encoded_bytes
 from .value_types import read_value_types
 
-__all__ = ["OutTensor", "Progress", "replacing", "write_head"]
+__all__ = ["OutTensor", "Progress", "check_output", "check_room", "copy_tokenizer", "replacing", "write_head"]
 
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
 MAX_WAITING = 2 * (os.cpu_count() or 1)  # chunks in memory
@@ -41,6 +42,33 @@ class OutTensor:
     def n_bytes(self) -> int:
         """What it takes in the file, padding aside."""
         return n_encoded_bytes(self.shape, self.kind)
+
+
+def check_output(path: Path, *inputs: Path) -> None:
+    """Pass when writing ``path`` replaces no input: none of these files, nor a file in one of these folders.
+
+    Raises:
+        ValueError: it would.
+    """
+    for source in inputs:
+        place = path.resolve()
+        in_folder = place.parent == source.resolve() and place.exists() and place.suffix != ".gguf"
+        if place == source.resolve() or in_folder:
+            raise ValueError(f"{path}: the output would replace a file that is read; give another with -o")
+
+
+def check_room(path: Path, n_bytes: int) -> None:
+    """Pass when ``n_bytes`` more fit beside ``path``; its folder is made.
+
+    Raises:
+        OSError: they do not.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(path.parent).free
+    if free < n_bytes:
+        raise OSError(
+            f"{path.parent}: {free / 1e9:.2f} GB are free, converting takes {n_bytes / 1e9:.2f} GB on the way"
+        )
 
 
 @contextmanager
@@ -67,21 +95,20 @@ def write_head(
     general: Mapping[str, str],
     progress: Progress | None = None,
 ) -> int:
-    """Write the head and return the file's size in bytes."""
-    with replacing(path) as partial:
-        writer = gguf.GGUFWriter(None, config.architecture)
-        _add_metadata(writer, config, general, file_type)
-        _copy_tokenizer(writer, tokenizer_file)
-        for name, tensor in tensors.items():
-            writer.add_tensor_info(name, tensor.shape, np.dtype(np.float32), tensor.n_bytes, tensor.kind)
-        try:
-            writer.write_header_to_file(partial)
-            writer.write_kv_data_to_file()
-            writer.write_ti_data_to_file()
-        finally:
-            writer.close()
-        with partial.open("ab") as file:
-            _write_data(file, tensors, writer.data_alignment, progress)
+    """Write the head and return the file's size in bytes; ``replacing`` gives a path that may stay half written."""
+    writer = gguf.GGUFWriter(None, config.architecture)
+    _add_metadata(writer, config, general, file_type)
+    copy_tokenizer(writer, tokenizer_file)
+    for name, tensor in tensors.items():
+        writer.add_tensor_info(name, tensor.shape, np.dtype(np.float32), tensor.n_bytes, tensor.kind)
+    try:
+        writer.write_header_to_file(path)
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+    finally:
+        writer.close()
+    with path.open("ab") as file:
+        _write_data(file, tensors, writer.data_alignment, progress)
     return path.stat().st_size
 
 
@@ -140,7 +167,7 @@ def _add_metadata(
             writer.add_array(key, value)
 
 
-def _copy_tokenizer(writer: gguf.GGUFWriter, source: Path) -> None:
+def copy_tokenizer(writer: gguf.GGUFWriter, source: Path) -> None:
     """Every ``tokenizer.*`` key of ``source``, with its type."""
     values, types = read_header(source).metadata, read_value_types(source)
     for key, value in values.items():

@@ -7,7 +7,7 @@ import sys
 
 import typer
 from eagle_edge_convert.cli import app as convert
-from eagle_edge_convert.cli import export
+from eagle_edge_convert.cli import export, one_line
 
 from ..errors import EagleEdgeError
 from . import bench, chat, generate, inspect, train, verify
@@ -60,5 +60,5 @@ def main(argv: list[str] | None = None) -> None:
     except (EagleEdgeError, ValueError, OSError) as error:
         if _debug:
             raise
-        print(f"eagle-edge: {error}", file=sys.stderr)
+        print(f"eagle-edge: {one_line(error)}", file=sys.stderr)
         sys.exit(1)

@@ -65,11 +65,11 @@ def describe_pair(head: Path, target: Path) -> tuple[dict[str, Any], list[str]]:
     header, differences = read_header(head), []
     try:
         differences = pair_differences(header, read_header(target))
+        if differences and header.architecture not in ("eagle", "eagle3"):
+            return {"file": str(head)}, differences
         config = HeadConfig.from_metadata(header)
     except PairError as error:
         return {"file": str(head)}, [str(error)]
-    if differences and header.architecture not in ("eagle", "eagle3"):
-        return {"file": str(head)}, differences
     flags = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "qk_norm")
     return {
         "file": str(head),

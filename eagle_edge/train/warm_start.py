@@ -51,7 +51,7 @@ def read_start(source: Path, target: Path, folder: Path) -> WarmStart:
     if not kept.exists():
         partial = folder / "start.partial.gguf"
         if source.is_dir():
-            convert_head(source, target, partial, "f32")
+            convert_head(source, target, partial, "f32", check=False)
         else:
             check_pair(read_header(source), lender)
             shutil.copyfile(source, partial)
