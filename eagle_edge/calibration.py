@@ -20,8 +20,8 @@ Float64 = npt.NDArray[np.float64]
 
 _DEPTHS = 6  # depths with an offset of their own; deeper ones share the last
 _FORGET = 1 / 400  # of what is known, per round
-_PRIOR = np.diag([1.0, 4.0, *([4.0] * _DEPTHS)])  # precision of intercept, slope and offsets
-_START = np.array([-0.3, 1.0, *([0.0] * _DEPTHS)])  # a little less than the head says
+_PRIOR = np.diag([0.5, 1.5, *([4.0] * _DEPTHS)])  # precision of intercept, slope and offsets
+_START = np.array([-1.0, 1.0, *([0.0] * _DEPTHS)])  # well below what the head says: an unknown one is tried with care
 
 
 class HeadCalibration:

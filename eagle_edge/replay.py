@@ -23,6 +23,7 @@ from .policy import Policy
 from .tree import Tree, chain
 
 __all__ = [
+    "CURVES",
     "SWEEP",
     "Machine",
     "Outcome",
@@ -130,18 +131,32 @@ class Machine:
         return self.ms / 1e3
 
 
-def load_curve(path: Path) -> Machine:
+CURVES = Path(__file__).parent / "curves"  # made from public measurements; each names its source
+
+
+def load_curve(curve: Path) -> Machine:
     """A machine from a JSON object with "verify", "level" and "extend": [rows, milliseconds] pairs, rows ascending.
 
-    Between the rows given, costs lie on a line; beyond the last it goes on with the last slope.
+    Between the rows given, costs lie on a line; beyond the last it goes on with the last slope. Where nothing is known
+    of a head, "draft_of_verify" takes its calls for that share of the target's.
+
+    Args:
+        curve: a file, or the name of one in ``CURVES``.
 
     Raises:
         FileFormatError: it is something else.
     """
+    path = curve if curve.exists() else CURVES / f"{curve}.json"
+    if not path.exists():
+        known = ", ".join(sorted(file.stem for file in CURVES.glob("*.json")))
+        raise FileFormatError(f"{curve}: no such file, and none of the curves that come along: {known}")
     try:
         curves = json.loads(path.read_text(encoding="utf-8"))
-        verify, level, extend = (_interpolated(curves[name]) for name in ("verify", "level", "extend"))
-        return Machine(verify, level, extend)
+        verify = _interpolated(curves["verify"])
+        if "draft_of_verify" in curves:
+            share = float(curves["draft_of_verify"])
+            return Machine(verify, lambda n: share * verify(n), lambda n: share * verify(n))
+        return Machine(verify, _interpolated(curves["level"]), _interpolated(curves["extend"]))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FileFormatError(f'{path}: no cost curves ({error!r}); needed are "verify", "level", "extend"') from None
 

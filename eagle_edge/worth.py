@@ -6,7 +6,7 @@ import math
 
 __all__ = ["Worth"]
 
-_SMOOTHING = 0.2
+_SMOOTHING = 0.3
 _LISTENING = 0.006  # tokens a round that may be lost by asking while it does not pay
 _LONGEST_PAUSE = 40  # rounds
 

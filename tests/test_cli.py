@@ -80,17 +80,29 @@ def test_verify_finds_no_mismatch(pair: list[str], questions: Path) -> None:
     assert report("verify", questions, *pair, "--limit", "1", "-n", "24", *sampled)["mismatches"] == 0
 
 
-def test_bench_reports_a_row_for_each_set(pair: list[str], questions: Path) -> None:
-    """Rows hold the promised keys, with shares that sum to one."""
+def test_bench_reports_a_row_for_everybody(pair: list[str], questions: Path) -> None:
+    """Rows of both sets and of all, with the promised keys and shares that sum to one; texts are the same."""
     rows = report("bench", questions, *pair, "--limit", "2", "-n", "16", "--chain", "3")
-    assert [row["set"] for row in rows] == ["one", "two"]
+    assert [(row["set"], row["contender"]) for row in rows] == [
+        (name, who) for name in ("one", "two", "all") for who in ("plain", "drafted")
+    ]
     keys = (
-        "set prompts plain_tps draft_tps speedup speedup_spread tau draft_n rounds accept_by_depth p95_ms_plain "
-        "p95_ms_draft share"
+        "set context temperature contender prompts tokens_per_second ratio ratio_spread first_ms p95_ms same_text "
+        "versus tau draft_n_per_round accept_by_depth share of_limit tokens_per_joule"
     )
     assert set(keys.split()) == set(rows[0])
-    assert sum(rows[0]["share"].values()) == pytest.approx(1, abs=1e-3)
-    assert rows[0]["plain_tps"] > 0 < rows[0]["draft_tps"]
+    for row in rows:
+        assert sum(row["share"].values()) == pytest.approx(1, abs=1e-3)
+        assert row["tokens_per_second"] > 0 < row["ratio"]
+        assert row["same_text"] == 1
+
+
+def test_bench_sweeps_lengths_and_temperatures(pair: list[str], questions: Path) -> None:
+    """Fixed trees beside plain and automatic ones, at every context and temperature asked for."""
+    options = ("--sets", "one", "--limit", "1", "-n", "4", "--sweep", "--temperatures", "0,1")
+    rows = report("bench", questions, *pair, *options, "--context", "0", "--context", "120")
+    assert {(row["context"], row["temperature"]) for row in rows} == {(0, 0), (0, 1), (120, 0), (120, 1)}
+    assert {"plain", "drafted", "head alone", "chain 1", "60/7/10"} <= {row["contender"] for row in rows}
 
 
 def test_inspect_says_whether_a_pair_fits(pair: list[str], tiny_target: Path, tmp_path: Path) -> None:
@@ -159,6 +171,7 @@ def test_bad_files_are_one_clear_line(case: str, tiny_target: Path, tiny_head: P
         (["verify", "no-such-folder"], "no-such-folder"),
         (["verify", ".", "--temperature", "1"], "--seed"),
         (["bench", "."], "no question"),
+        (["bench", ".", "--replay", "abacus"], "rtx-4090"),
     ],
 )
 def test_impossible_requests_are_one_clear_line(arguments: list[str], message: str, pair: list[str]) -> None:

@@ -90,7 +90,7 @@ def test_another_number_of_threads_starts_from_the_nearest() -> None:
     assert model.at(1).verify.at(8) == pytest.approx(10)
     for _ in range(9):
         model.at(1).verify.observe(1, 9.0)
-    assert model.at(1).verify.at(8) == pytest.approx(18, rel=0.15)
+    assert model.at(1).verify.at(8) == pytest.approx(18, rel=0.25)
     assert model.at(2).verify.at(8) == pytest.approx(10)
 
 

@@ -11,7 +11,7 @@ import pytest
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
 from eagle_edge.engine import Engine
 from eagle_edge.errors import FileFormatError
-from eagle_edge.replay import Machine, Record, compare, load_curve, load_records, record, replay, save_records
+from eagle_edge.replay import CURVES, Machine, Record, compare, load_curve, load_records, record, replay, save_records
 
 
 def made_up(n: int = 40) -> Record:
@@ -68,6 +68,19 @@ def test_curves_come_from_a_file(tmp_path: Path) -> None:
     path.write_text(json.dumps({name: [[1, 5.0], [8, 5.0], [16, 13.0]] for name in ("verify", "level", "extend")}))
     machine = load_curve(path)
     assert [machine.verify(n) for n in (1, 4, 8, 12, 20)] == pytest.approx([5, 5, 5, 9, 17])
+
+
+def test_the_curves_that_come_along_are_whole() -> None:
+    """Each has its hardware, its source, and costs that can be replayed; an unknown name lists them."""
+    for file in CURVES.glob("*.json"):
+        told = json.loads(file.read_text())
+        assert told["hardware"]
+        assert told["source"].startswith("https://")
+        machine = load_curve(Path(file.stem))
+        assert machine.verify(1) == told["verify"][0][1]
+        assert machine.level(2) == pytest.approx(told["draft_of_verify"] * machine.verify(2))
+    with pytest.raises(FileFormatError, match="rtx-4090-1b-q4_0"):
+        load_curve(Path("abacus"))
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"verify": []}', '{"verify": [[2,1],[1,2]], "level": 0, "extend": 0}'])

@@ -24,6 +24,10 @@ class PythonRival:
         n_ctx: positions of text.
         n_threads: CPU threads.
         n_gpu_layers: layers on the GPU; -1 all.
+
+    Attributes:
+        note: what has to be known of its figures; empty if nothing. Some virtual machines announce AMX and stop
+            whoever uses it; llama.cpp is then asked not to.
     """
 
     name = "llama-cpp-python"
@@ -36,6 +40,15 @@ class PythonRival:
             "n_threads_batch": n_threads,
             "n_gpu_layers": n_gpu_layers,
         }
+        self.note = ""
+        try:
+            self._start(settings)
+        except NativeError as error:
+            self.note = f"{error}; it is measured without its re-laid weights (use_extra_bufts)"
+            self._start({**settings, "use_extra_bufts": False})
+
+    def _start(self, settings: dict[str, Any]) -> None:
+        """Start the process, which shows with one token that it can generate."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "eagle_edge.bench.python_rival", json.dumps(settings)],
             stdin=subprocess.PIPE,
@@ -92,12 +105,21 @@ class _Server:
         return run
 
 
-def _serve(settings: dict[str, Any]) -> None:
-    from llama_cpp import Llama
+def _serve(settings: dict[str, Any], use_extra_bufts: bool = True) -> None:
+    import llama_cpp
 
+    defaults = llama_cpp.llama_model_default_params
+
+    def model_params() -> Any:
+        params = defaults()
+        params.use_extra_bufts = use_extra_bufts
+        return params
+
+    llama_cpp.llama_cpp.llama_model_default_params = model_params
     out = os.fdopen(os.dup(1), "w")  # llama.cpp prints to standard output when it likes
     os.dup2(2, 1)
-    server = _Server(Llama(**settings, verbose=False))
+    server = _Server(llama_cpp.Llama(**settings, verbose=False))
+    server.answer("Hello", max_tokens=1)
     print(json.dumps("ready"), file=out, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -105,4 +127,5 @@ def _serve(settings: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(json.loads(sys.argv[1]))
+    wanted = json.loads(sys.argv[1])
+    _serve(wanted, wanted.pop("use_extra_bufts", True))

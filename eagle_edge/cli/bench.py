@@ -69,7 +69,10 @@ def bench(
         Path | None, typer.Option("--record", help="Write what the head drafts at every position to this file.")
     ] = None,
     curve: Annotated[
-        Path | None, typer.Option("--replay", help="Replay a recorded run on the costs in this JSON file.")
+        Path | None,
+        typer.Option(
+            "--replay", help="Replay a recorded run on a file of costs, or on a named machine's: rtx-4090-1b-q4_0, ..."
+        ),
     ] = None,
     *,
     pair: o.PairOptions,
@@ -91,7 +94,7 @@ def bench(
     if folder is None:
         raise typer.BadParameter("name a folder of question sets, or ask for --rows")
     if curve is not None:
-        _replay(folder, curve, as_json)
+        _replay(folder, curve, limit, as_json)
         return
     if png is not None:
         check_drawing()
@@ -172,7 +175,10 @@ def _name(params: DraftParams) -> str:
 
 def _rival(name: str, pair: o.PairOptions, loading: o.TargetOptions) -> Contender:
     if name == PythonRival.name:
-        return PythonRival(pair.files()[0], loading.n_ctx, loading.params().n_threads, loading.n_gpu_layers)
+        rival = PythonRival(pair.files()[0], loading.n_ctx, loading.params().n_threads, loading.n_gpu_layers)
+        if rival.note:
+            stderr.print(rival.note)
+        return rival
     if "://" not in name:
         raise typer.BadParameter(f"--against takes {PythonRival.name}, a URL or NAME=URL, got {name!r}")
     return ServerRival(name)
@@ -185,8 +191,9 @@ def _numbers(text: str) -> list[float]:
         raise typer.BadParameter(f"--temperatures takes numbers, for example 0,1, got {text!r}") from None
 
 
-def _replay(run: Path, curve: Path, as_json: bool) -> None:
-    rows = compare(load_records(run), load_curve(curve), SWEEP)
+def _replay(run: Path, curve: Path, limit: int | None, as_json: bool) -> None:
+    machine = load_curve(curve)
+    rows = compare(load_records(run)[:limit], machine, SWEEP)
     if as_json:
         print(json.dumps(rows))
     else:
