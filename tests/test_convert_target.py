@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 import checkpoints
 import hf_models
 from eagle_edge_convert import convert_head, convert_target, model
-from eagle_edge_convert.proof import Proof
+from eagle_edge_convert.proof import TEXT, Proof
 from eagle_edge_convert.reference import run_reference
 
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
@@ -56,6 +56,38 @@ def test_an_architecture_converts_and_is_drafted_for(architecture: str, tmp_path
     ids = engine.target.tokenize(PROMPT)
     n, mismatch = compare(engine, ("prompt", 0), ids, SamplingParams(max_tokens=60, ignore_eos=True))
     assert (n, mismatch) == (60, None)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
+def test_a_sentencepiece_tokenizer_converts(architecture: str, tmp_path: Path) -> None:
+    """A real sentencepiece model becomes llama.cpp's own kind: the same tokens, bytes for what it has not seen."""
+    pytest.importorskip("sentencepiece")
+    folder = hf_models.save_model(tmp_path / "model", architecture)
+    hf_models.save_sentencepiece(folder, TEXT + "The river and the bridge and the village in the night. " * 4)
+    result = convert_target(folder, tmp_path / "model.gguf", "f32")
+    assert isinstance(result.proof, Proof), result.proof
+    assert result.proof.same_tokens
+    assert read_header(result.path).get("tokenizer.ggml.model", str) == "llama"
+    with Engine(result.path, None, TargetParams(n_ctx=64, n_threads=1)) as engine:
+        ids = engine.target.tokenize("the bridge, é")
+        assert ids[0] == engine.target.bos == 1
+        assert b"".join(engine.target.piece(token) for token in ids).decode() == " the bridge, é"
+
+
+def test_an_output_matrix_of_its_own(tmp_path: Path) -> None:
+    """A tied model gets one and still computes the same; what both cost is measured, and a model with one is let be."""
+    folder = hf_models.save_model(tmp_path / "model", "llama", tie_word_embeddings=True)
+    tied = convert_target(folder, tmp_path / "tied.gguf", "f32", pre_tokenizer="gpt-2", check=False, for_draft=True)
+    assert "output.weight" not in read_header(tied.path).tensors
+    assert tied.cost is not None
+    assert tied.cost.untied_ms is not None
+    assert min(*tied.cost.ms.values(), *tied.cost.untied_ms.values()) > 0
+    assert "worth it" in str(tied.cost)
+    assert [folder, tied.path] == sorted(tmp_path.iterdir())
+    own = convert_target(folder, tmp_path / "own.gguf", "f32", pre_tokenizer="gpt-2", untie="q8_0")
+    assert isinstance(own.proof, Proof), own.proof
+    assert read_header(own.path).tensors["output.weight"].type_name == "Q8_0"
+    assert read_header(own.path).metadata == read_header(tied.path).metadata
 
 
 # Four bits move the logits of random weights by half their size; the packaged model's round trip proves q4_k_m.

@@ -127,6 +127,13 @@ def target(
     pre_tokenizer: PreTokenizer = None,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model's code run.")] = False,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Compare logits with transformers.")] = True,
+    untie_output: Annotated[
+        str | None,
+        typer.Option("--untie-output", metavar="TYPE", help="Give a tied model an output matrix of its own."),
+    ] = None,
+    for_draft: Annotated[
+        bool, typer.Option("--for-draft", help="Measure what verifying drafts costs here, and advise.")
+    ] = False,
     threads: Annotated[int | None, typer.Option("--threads", help="For the quantiser.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -144,6 +151,8 @@ def target(
             pre_tokenizer=pre_tokenizer,
             trust_remote_code=trust_remote_code,
             check=check,
+            untie=untie_output,
+            for_draft=for_draft,
             n_threads=threads,
             announce=bar.stage,
             progress=bar,
@@ -151,11 +160,19 @@ def target(
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
     if as_json:
-        _print_json(path=str(result.path), n_bytes=result.n_bytes, notes=result.notes, proof=_as_json(result.proof))
+        _print_json(
+            path=str(result.path),
+            n_bytes=result.n_bytes,
+            notes=result.notes,
+            proof=_as_json(result.proof),
+            cost=_as_json(result.cost),
+        )
         return
     print(f"{result.path}: {result.n_bytes / 1e6:.1f} MB")
     if result.proof is not None:
         print(result.proof)
+    if result.cost is not None:
+        print(result.cost)
 
 
 def export(
