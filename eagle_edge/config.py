@@ -87,6 +87,7 @@ class DraftParams:
         depth: draft evaluations of a round after the first, so the deepest node lies ``depth + 1`` below the root.
         top_k: children drawn from a node, and nodes evaluated at each level; 1 is a chain.
         automatic: the sizes are bounds, within which every round takes what pays best; see ``policy.py``.
+        repetitions: whether automatic trees also take what the text's own repetitions propose.
 
     Raises:
         ValueError: a size is out of its range, or ``depth`` and ``top_k`` cannot give ``total`` nodes.
@@ -96,6 +97,7 @@ class DraftParams:
     depth: int = 7
     top_k: int = 10
     automatic: bool = False
+    repetitions: bool = True
 
     def __post_init__(self) -> None:
         _within("total", self.total, 1, 254)

@@ -30,7 +30,7 @@ Float64 = npt.NDArray[np.float64]
 _MEMORY = 64.0  # calls of a size that its mean remembers
 _FORGOTTEN = 128.0  # calls of other sizes after which a mean is half forgotten
 _KNOWN = 3  # calls after which a size can tell a busy machine from an unknown cost
-_BORROWED = 16  # calls that a cost with another number of threads counts as
+_BORROWED = 1  # calls that a cost with another number of threads counts as
 _SURE = 2  # calls that are believed; one may have been unlucky
 _TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine
 _OUTLIER = 4.0  # times as slow as expected counts as much as any slower
@@ -90,9 +90,11 @@ class Curve:
 
     def at(self, n: int) -> float:
         """Milliseconds expected of ``n`` rows now."""
-        expected = self.table()
+        if self._stale >= _REFRESH:
+            self._fit()
         if n <= self.n_max:
-            return float(expected[n])
+            return float(self._expected[n]) * self.busy
+        expected = self.table()
         slope = (expected[-1] - expected[1]) / max(1, self.n_max - 1)
         return float(expected[-1] + slope * (n - self.n_max))
 

@@ -52,7 +52,7 @@ class Drafter:
         self._params = params
         self._active = self.draft is not None and params.total > 1
         self.error = None
-        self.policy.start()
+        self.policy.start(repetitions=params.repetitions)
 
     @property
     def reads(self) -> bool:

@@ -196,8 +196,8 @@ class Engine:
             self.drafter.rewind(keep)
             self._ids = ids[: keep + 1]
             self.stats.reused_n = keep
-            for start in range(keep, len(ids) - 1, self.target.params.n_batch):
-                end = min(start + self.target.params.n_batch, len(ids) - 1)
+            for start in range(keep, len(ids) - 1, self.target.n_prefill):
+                end = min(start + self.target.n_prefill, len(ids) - 1)
                 evaluation = self.target.prefill(ids[start:end])
                 self._ids = ids[: end + 1]
                 if self.drafter.reads:

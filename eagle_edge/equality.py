@@ -62,8 +62,8 @@ def _top2_gap(engine: Engine, ids: list[int]) -> float:
     """The gap between the two best logits after ``ids``."""
     engine.reset()
     target = engine.target
-    for start in range(0, len(ids) - 1, target.params.n_batch):
-        target.prefill(ids[start : min(start + target.params.n_batch, len(ids) - 1)])
+    for start in range(0, len(ids) - 1, target.n_prefill):
+        target.prefill(ids[start : min(start + target.n_prefill, len(ids) - 1)])
     second, best = np.sort(target.eval_tree(chain(ids[-1], np.empty(0, np.int32))).logits(0))[-2:]
     target.rewind(0)
     return float(best - second)

@@ -22,7 +22,6 @@ from .guesses import ROOT, Guesses
 __all__ = ["Growth", "Prices"]
 
 Float64 = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.intp]
 
 _DEPTHS = 6  # depths whose children are told apart; deeper ones share the last
 _AHEAD = 6  # levels looked ahead
@@ -79,31 +78,36 @@ class Growth:
             prices: of this round.
             room: the deepest a node may lie.
         """
-        newest: Numbers = np.arange(len(guesses))
+        newest = list(guesses.children.get(ROOT, ()))
         node_of = {ROOT: ROOT}  # candidate number to node number, for evaluated candidates
         for depth in range(1, min(self._params.depth + 1, room)):
             rows = self._worth_evaluating(guesses, newest, depth, prices)
-            if not len(rows):
+            if not rows:
                 break
-            parents = np.array([node_of[p] for p in guesses.parent[rows].tolist()], np.int32)
-            tokens, logprob = level(guesses.tokens[rows], parents, self._params.top_k)
-            node_of |= {candidate: len(node_of) - 1 + i for i, candidate in enumerate(rows.tolist())}
+            parents = np.array([node_of[guesses.parent[row]] for row in rows], np.int32)
+            tokens, logprob = level(
+                np.array([guesses.tokens[row] for row in rows], np.int32), parents, self._params.top_k
+            )
             given = calibrate(logprob, depth)
-            newest = guesses.add(tokens, rows.astype(np.int32), logprob, given)
+            newest = []
+            for row, *children in zip(rows, tokens.tolist(), logprob.tolist(), given.tolist(), strict=True):
+                node_of[row] = len(node_of) - 1
+                newest += guesses.add(row, *children)
             self._remember(depth, given[0])
 
-    def _worth_evaluating(self, guesses: Guesses, newest: Numbers, depth: int, prices: Prices) -> Numbers:
+    def _worth_evaluating(self, guesses: Guesses, newest: list[int], depth: int, prices: Prices) -> list[int]:
         """The newest candidates whose children are expected to pay for the level, likeliest first; may be none."""
-        params = self._params
-        best = newest[np.argsort(-guesses.chance[newest], kind="stable")[: params.top_k]]
+        best = sorted(newest, key=lambda at: -guesses.chance[at])[: self._params.top_k]
+        if not best:
+            return best
         price = prices.of_one_more(guesses.gains(prices.most, prices.verify_ms, prices.rate))
-        chance = guesses.chance[best]
+        chance = np.array([guesses.chance[at] for at in best])
         children = self._children[min(depth, _DEPTHS - 1)]
         value = np.maximum(chance[:, None] * children - price, 0).sum(axis=1)  # [rows]
         value[0] += self._further(float(chance[0]), depth, price, prices)
         net = np.cumsum(value) - prices.rate * prices.level_ms[1 : len(best) + 1]
         n = int(np.argmax(net)) + 1
-        return best[:n] if net[n - 1] > 0 else best[:0]
+        return best[:n] if net[n - 1] > 0 else []
 
     def _further(self, chance: float, depth: int, price: float, prices: Prices) -> float:
         """What levels after the next one are worth along the likeliest path, less their cost; at least 0."""

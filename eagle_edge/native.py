@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 # Read once, when libgomp loads: it has to be set before llama_cpp is imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from typing import Any
 
@@ -29,6 +29,7 @@ _ERRORS: dict[int, type[Exception]] = {
 }
 
 lib.ee_log_level(1 if os.environ.get("EAGLE_EDGE_LOG") else 0)
+lib.ee_leave_out_broken_kernels()  # before anything loads a model
 
 
 def call(function: Any, *args: Any) -> None:

@@ -77,9 +77,10 @@ class Policy:
         self.n_rounds = 0
         self.start()
 
-    def start(self) -> None:
-        """Begin another text."""
+    def start(self, *, repetitions: bool = True) -> None:
+        """Begin another text, whose own repetitions compete with the head or not."""
         self._index = SuffixIndex()
+        self._longest_suffix = _LONGEST_SUFFIX if repetitions else 0
         self._round = Round()
 
     # -- one round -----------------------------------------------------------------------------------------------------
@@ -109,20 +110,23 @@ class Policy:
         costs = self.costs.at(n_threads)
         if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
             return this.guesses.tree(ids[-1], 0)
-        prices = self._prices(costs)
         start = self._clock()
-        this.suffix, this.suffix_length = self._index.propose(ids, min(room, _LONGEST_SUFFIX))
+        this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
+        prices = self._prices(costs)
         given = self._suffixes(this.suffix_length, len(this.suffix))
-        without = self._without_head(given, prices)
+        without = self._without_head(given, prices) if this.suffix else 0.0
         worth = self._worth[without > 0]
         asked = head is not None and backlog is not None and len(backlog) > 0 and worth.asks()
         if asked and head is not None and backlog is not None:
             start = self._ask(head, backlog, prices, room, Noise(noise, temperature))
-        this.guesses.graft(this.suffix, given)
+        elif without == 0:
+            self._note_rate(this, 0.0, 0, prices)
+            return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
+        this.guesses.graft(this.suffix, given.tolist())
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
         n = int(np.argmax(gains))
         if asked:
-            worth.note(float(gains[n]) - prices.rate * this.draft_ms - without, costs)
+            worth.note(float(gains[n]) - prices.rate * this.draft_ms - without)
         self._note_rate(this, float(gains[n]), n, prices)
         n = self._explore(n, float(gains[n]), costs, prices)
         tree = this.guesses.tree(ids[-1], n)
@@ -224,7 +228,7 @@ class Policy:
             first = head.first
             lap(costs.extend, n_pairs)
             tokens, logprob = first[0][: self.params.top_k], first[1][: self.params.top_k]
-            this.guesses.add(tokens, ROOT, logprob, calibrate(logprob, 0))
+            this.guesses.add(ROOT, tokens.tolist(), logprob.tolist(), calibrate(logprob, 0).tolist())
             self._growth.grow(this.guesses, level, calibrate, prices, room)
         finally:
             noise.stop(head)

@@ -35,7 +35,8 @@ def load_questions(folder: Path, sets: Sequence[str] = (), limit: int | None = N
             raise FileFormatError(f"{folder}: no set {name!r}; it holds {', '.join(present) or 'no .jsonl file'}")
     questions = []
     for name in sets or present:
-        lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): JSON strings may hold U+2028 and other characters it takes for the end of a line.
+        lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8").rstrip("\n").split("\n")
         for number, line in enumerate(lines[:limit]):
             questions.append(Question(name, number, _text(folder / f"{name}.jsonl", number, line)))
     if not questions:

@@ -38,8 +38,8 @@ __all__ = [
 PLAIN = DraftParams(total=1)
 #: Fixed settings to compare with.
 SWEEP = (
-    *(DraftParams.chain(n) for n in (1, 2, 3, 4, 6)),
-    *(DraftParams(*sizes) for sizes in ((4, 0, 3), (4, 1, 2), (8, 2, 4), (16, 4, 6), (32, 6, 10), (60, 7, 10))),
+    *(DraftParams.chain(n) for n in (1, 2, 3, 4, 6, 8)),
+    *(DraftParams(*sizes) for sizes in ((4, 0, 3), (4, 1, 2), (8, 4, 4), (16, 7, 10), (24, 7, 10), (60, 7, 10))),
 )
 _WIDE = DraftParams(total=100, depth=7, top_k=10)
 _NEVER = -30.0  # log-probability of children that the record does not hold
@@ -74,8 +74,8 @@ def record(engine: Engine, prompt: Sequence[int], params: SamplingParams) -> Rec
     answer = engine.complete(prompt, params, DraftParams(total=1)).token_ids
     ids, trees = [*prompt, *answer], []
     engine.reset()
-    for start in range(0, len(ids) - 1, engine.target.params.n_batch):
-        end = min(start + engine.target.params.n_batch, len(ids) - 1)
+    for start in range(0, len(ids) - 1, engine.target.n_prefill):
+        end = min(start + engine.target.n_prefill, len(ids) - 1)
         taps = engine.target.prefill(ids[start:end]).taps(range(end - start))
         for at in range(start, end):
             draft.extend(ids[at + 1 : at + 2], taps[at - start : at - start + 1])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from .guesses import ROOT, Guesses
 
@@ -37,14 +36,15 @@ class Round:
         logprobs: list[float] = []
         depths: list[int] = []
         accepted: list[bool] = []
-        node: int | None = ROOT
+        guesses, node = self.guesses, ROOT
         for depth, token in enumerate(tokens):
-            children = np.flatnonzero(self.guesses.parent == node)[:_JUDGED]
-            for child in children[~np.isnan(self.guesses.logprob[children])].tolist():
-                logprobs.append(float(self.guesses.logprob[child]))
-                depths.append(depth)
-                accepted.append(int(self.guesses.tokens[child]) == token)
-            node = self.guesses.child(ROOT if node is None else node, token)
-            if node is None:
+            for judged in guesses.children.get(node, [])[:_JUDGED]:
+                if not math.isnan(guesses.logprob[judged]):
+                    logprobs.append(guesses.logprob[judged])
+                    depths.append(depth)
+                    accepted.append(guesses.tokens[judged] == token)
+            child = guesses.child(node, token)
+            if child is None:
                 break
+            node = child
         return logprobs, depths, accepted

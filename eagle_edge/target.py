@@ -118,6 +118,15 @@ class Target:
         """K*E: floats in one row of taps."""
         return len(self.boundaries) * self.n_embd
 
+    @property
+    def n_prefill(self) -> int:
+        """Most ids that one ``prefill`` takes.
+
+        States at the end of the graph exist only where logits are computed, which is at most ``max_nodes`` rows.
+        """
+        n_batch, at_the_end = self.params.n_batch, {-1, self.n_layer} & set(self.boundaries)
+        return min(n_batch, self.params.max_nodes) if at_the_end else n_batch
+
     def set_taps(self, boundaries: Sequence[int], route: TapRoute = "auto") -> None:
         """Read the residual stream entering these layers from now on; drops what is committed.
 
@@ -134,7 +143,7 @@ class Target:
         self.n_evals += 1
 
     def prefill(self, ids: Sequence[int] | Int32) -> Evaluation:
-        """Evaluate and commit at most ``n_batch`` ids without logits; their taps are rows 0.. of the evaluation."""
+        """Evaluate and commit at most ``n_prefill`` ids without logits; their taps are rows 0.. of the evaluation."""
         n = len(ids)
         evaluation = self._eval(ids, np.arange(-1, n - 1, dtype=np.int32), lib.EE_LOGITS_NONE)
         self.commit(range(n))
@@ -200,6 +209,10 @@ class Target:
     def clear_stream(self, stream: int = -1) -> None:
         """Empty one stream, or all of them and leave the stream mode."""
         call(lib.ee_target_clear_stream, self.handle.pointer, stream)
+
+    def move_stream(self, source: int, destination: int) -> None:
+        """Continue what ``source`` holds in ``destination``; consecutive streams are evaluated together."""
+        call(lib.ee_target_move_stream, self.handle.pointer, source, destination)
 
     # -- vocabulary ----------------------------------------------------------------------------------------------------
 

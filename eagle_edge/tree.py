@@ -41,7 +41,7 @@ class Tree:
         n = len(self.tokens)
         if n == 0 or len(self.parent) != n or len(self.logprob) != n:
             raise ValueError(f"a tree needs equally long arrays, got {n}, {len(self.parent)}, {len(self.logprob)}")
-        if self.parent[0] != -1 or np.any(self.parent[1:] < 0) or np.any(self.parent >= np.arange(n)):
+        if self.parent[0] != -1 or (n > 1 and (self.parent[1:].min() < 0 or (self.parent >= np.arange(n)).any())):
             raise ValueError("parent[0] must be -1 and every other parent an earlier node")
 
     def __len__(self) -> int:
@@ -76,7 +76,8 @@ class Tree:
 
 def chain(root: int, tokens: Int32, logprob: Float32 | None = None) -> Tree:
     """The tree in which every node has at most one child: ``root`` followed by ``tokens`` [N-1]."""
-    ids = np.concatenate([np.array([root], np.int32), np.asarray(tokens, np.int32)])
+    ids = np.empty(len(tokens) + 1, np.int32)
+    ids[0], ids[1:] = root, tokens
     logs = np.zeros(len(ids), np.float32)
     if logprob is not None:
         logs[1:] = logprob

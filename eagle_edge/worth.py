@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .cost import Costs
+import math
 
 __all__ = ["Worth"]
 
-_SMOOTHING = 0.15
-_LISTENING = 0.01  # share of the time that may go into asking while it does not pay
-_WAITS = (8, 16, 32, 64)  # rounds between two times; the first that keeps to that share is the longest pause
+_SMOOTHING = 0.2
+_LISTENING = 0.006  # tokens a round that may be lost by asking while it does not pay
+_LONGEST_PAUSE = 40  # rounds
 
 
 class Worth:
@@ -27,17 +27,12 @@ class Worth:
         self._waited += 1
         return self._waited > self._pause
 
-    def note(self, value: float, costs: Costs) -> None:
-        """Learn what it was worth this time; pauses double while that is nothing, and end when it is something."""
+    def note(self, value: float) -> None:
+        """Learn what it was worth this time: the more it has lost lately, the longer until the next time.
+
+        A single good guess among bad ones is asked after once more, because what can be guessed comes in stretches.
+        """
         self.mean += _SMOOTHING * (value - self.mean)
         self._waited = 0
-        if self.mean >= 0 or value > 0:
-            self._pause = 0
-        else:
-            self._pause = min(2 * self._pause + 1, _longest_pause(costs))
-
-
-def _longest_pause(costs: Costs) -> int:
-    """Rounds after which catching up with the text and listening cost the share that they may."""
-    lone = costs.verify.at(1)
-    return next((n for n in _WAITS if costs.extend.at(n) <= _LISTENING * n * lone), _WAITS[-1])
+        dear = math.ceil(max(-self.mean, 0.0) / _LISTENING)
+        self._pause = 0 if value > 0 else min(dear, _LONGEST_PAUSE)

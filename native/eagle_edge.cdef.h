@@ -47,6 +47,9 @@ typedef enum {
     EE_KERNELS_LLAMA_CPP = 2, /* llama.cpp's, for models loaded from now on */
 } ee_kernels_mode;
 
+/* Try llama.cpp's AMX products in a child process and leave them out where they crash or are wrong, as they are when GCC
+ * 12 compiled them; 1 if they were. Before the process loads its first model. */
+int32_t ee_leave_out_broken_kernels(void);
 /* Choose the CPU kernels of every model loaded after this call, and of attention. Native kernels have to be installed
  * before the process loads its first model. path: NULL for the best one, or avx512vnni, avxvnni, avx2, neon_i8mm,
  * neon_dot; all of them give the same bits. */
@@ -119,6 +122,9 @@ int32_t   ee_target_n_past(const ee_target * target);
 ee_status ee_target_eval_streams(ee_target * target, const int32_t * tokens, const int32_t * streams, const int8_t * want_logits, int32_t n, char * err, size_t err_len);
 /* Empty one stream (-1: all). */
 ee_status ee_target_clear_stream(ee_target * target, int32_t stream, char * err, size_t err_len);
+/* Continue the sequence of one stream in another, whose own is dropped. An evaluation is fastest when its streams are
+ * neighbours: llama.cpp evaluates each run of consecutive streams by itself. */
+ee_status ee_target_move_stream(ee_target * target, int32_t from, int32_t to, char * err, size_t err_len);
 
 /* -- vocabulary --------------------------------------------------------------------------------------------------- */
 

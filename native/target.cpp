@@ -139,7 +139,7 @@ ee_status ee_target_open(const char * path, const ee_target_params * params, ee_
             ee::fail(EE_ERR_FILE, "%s: llama.cpp cannot load it: %s", path, ee::last_log_error().c_str());
         }
         if (ee::kernels::current.offered) {
-            ee::kernels::release_file_pages();
+            ee::kernels::settle_weights();
         }
         read_info(*t);
         ee::make_context(*t);

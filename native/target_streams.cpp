@@ -51,3 +51,22 @@ ee_status ee_target_clear_stream(ee_target * target, int32_t stream, char * err,
         }
     });
 }
+
+ee_status ee_target_move_stream(ee_target * target, int32_t from, int32_t to, char * err, size_t err_len) {
+    return ee::guarded(err, err_len, [&] {
+        ee_target & t = *target;
+        for (int32_t stream : { from, to }) {
+            if (stream < 0 || stream >= t.params.n_streams) {
+                ee::fail(EE_ERR_ARG, "stream %d is outside 0..%d", stream, t.params.n_streams - 1);
+            }
+        }
+        if (from == to || t.stream_length.empty()) {
+            return;
+        }
+        llama_memory_seq_rm(t.memory(), to, -1, -1);
+        llama_memory_seq_cp(t.memory(), from, to, -1, -1); // copied before the next evaluation
+        llama_memory_seq_rm(t.memory(), from, -1, -1);
+        t.stream_length[to]   = t.stream_length[from];
+        t.stream_length[from] = 0;
+    });
+}

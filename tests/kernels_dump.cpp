@@ -48,7 +48,7 @@ static void dump_multiply(const path & path, int type) {
         for (int b = 0; b < layout.block_bytes; ++b) {
             arranged[i + b] = uint8_t(next() >> 9);
         }
-        for (int f = 0; f < layout.n_fields; ++f) {
+        for (int f = 0; f < (layout.floats ? layout.block_values : layout.n_fields); ++f) {
             set_field(&arranged[i + 2 * f], type == GGML_TYPE_BF16);
         }
         layout.restore(&arranged[i], &stored[i]);

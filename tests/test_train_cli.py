@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from eagle_edge.cli.train import train_command
+from eagle_edge.cli.train_progress import TrainProgress
 from eagle_edge.errors import DependencyError, FileFormatError
+from eagle_edge.train.watching import Acceptance, Report
 
 app = typer.Typer()
 app.command()(train_command)
@@ -26,12 +29,68 @@ def test_a_budget_is_a_time(budget: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--recipe", "eagle2"], "eagle3.1"),
+        (["--tap-layers", "2,x"], "numbers"),
+        (["--recipe", "eagle1", "--tap-layers", "3"], "final norm"),
+        (["--recipe", "eagle1", "--draft-vocab", "64"], "every token"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_said_before_anything_is_done(options: list[str], said: str, tmp_path: Path) -> None:
+    """The message names what is possible, and no folder appears."""
+    pytest.importorskip("torch")
+    result = CliRunner().invoke(app, ["--target", "a.gguf", "-o", str(tmp_path / "run"), *options])
+    assert result.exit_code != 0
+    assert said in result.stderr + str(result.exception)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_target_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     """The file is named; nothing is generated."""
     pytest.importorskip("torch")
     result = CliRunner().invoke(app, ["--target", str(tmp_path / "no.gguf"), "-o", str(tmp_path / "run")])
     assert isinstance(result.exception, FileFormatError)
     assert "no.gguf" in str(result.exception)
+
+
+def test_questions_that_are_not_there_are_said_before_anything_is_done(tmp_path: Path) -> None:
+    """A folder that does not exist is a usage error, a set that it does not hold one line; no run is begun."""
+    pytest.importorskip("torch")
+    options = ["--target", str(tmp_path / "no.gguf"), "-o", str(tmp_path / "run"), "--questions"]
+    assert CliRunner().invoke(app, [*options, str(tmp_path / "nothing")]).exit_code == 2
+    (tmp_path / "one.jsonl").write_text('{"prompt": "a"}\n', encoding="utf-8")
+    result = CliRunner().invoke(app, [*options, str(tmp_path), "--sets", "one,two"])
+    assert isinstance(result.exception, FileFormatError)
+    assert "no set 'two'" in str(result.exception)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_head_to_start_from_brings_its_shape(tmp_path: Path) -> None:
+    """Options that would ask for another one are a usage error."""
+    pytest.importorskip("torch")
+    options = ["--target", "a.gguf", "-o", str(tmp_path / "run"), "--start-from", "head.gguf", "--draft-vocab", "99"]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 2
+    assert "leave out" in result.stderr
+
+
+def test_progress_without_a_terminal_is_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first and the last line of a stage come at once, those between at intervals, with what is left of it."""
+    now = [0.0]
+    monkeypatch.setattr("eagle_edge.cli.train_progress.time.monotonic", lambda: now[0])
+    stream = io.StringIO()
+    with TrainProgress(stream) as progress:
+        for at, done in [(0.0, 0.0), (5.0, 0.1), (20.0, 0.25), (25.0, 0.3), (80.0, 1.0)]:
+            now[0] = at
+            progress.stage("answers", done, f"{done}")
+        acceptance = Acceptance((0.5, 0.25), (0.9, 0.8))
+        progress.report(Report(10, 4000, 2.0, 3.5, 0.5, acceptance))
+    lines = stream.getvalue().splitlines()
+    assert [line.split()[1].strip(",%") for line in lines] == ["0", "25", "100", "50"]
+    assert "60 s left" in lines[1]
+    assert "2000 tokens/s  loss 3.500  acceptance by depth 0.50 0.25" in lines[3]
 
 
 def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

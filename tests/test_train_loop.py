@@ -17,12 +17,13 @@ from tiny import HEAD, N_VOCAB
 
 from eagle_edge.errors import EagleEdgeError, FileFormatError
 from eagle_edge.train.batches import epoch_batches, load_batch
-from eagle_edge.train.loop import Report, Trainer
+from eagle_edge.train.loop import Trainer
 from eagle_edge.train.model import Head
 from eagle_edge.train.params import DataParams, LoopParams, TrainParams
 from eagle_edge.train.plots import read_metrics, write_plots
 from eagle_edge.train.shards import Corpus, Passage, from_bf16, to_bf16, write_shard
 from eagle_edge.train.vocabulary import Vocabulary, choose
+from eagle_edge.train.watching import Report
 
 LOOP = LoopParams(
     n_steps=3,

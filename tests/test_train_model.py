@@ -11,22 +11,33 @@ pytest.importorskip("torch")
 import torch
 from tiny import HEAD
 
-from eagle_edge.train.loss import LossRows, ranks, soft_cross_entropy
+from eagle_edge.train.loss import LossRows, ranks, soft_cross_entropy, unrolled_loss
 from eagle_edge.train.model import Head
+from eagle_edge.train.recipes import RECIPES
 from eagle_edge.train.unroll import Batch, unroll
 
+
+def recipe_switches(name: str) -> dict[str, Any]:
+    """What sets the head of a recipe apart from the tiny one."""
+    head = RECIPES[name].head
+    flags = ("kind", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+    sizes = {"taps": head.taps, "n_draft_vocab": HEAD.n_vocab} if head.kind == "eagle1" else {}
+    return {flag: getattr(head, flag) for flag in flags} | sizes
+
+
 SWITCHES: list[dict[str, Any]] = [
-    {},
+    *map(recipe_switches, RECIPES),
     {"norm_before_residual": True, "norm_before_fc": True},
-    {"fc_norm": True, "norm_output": True},
     {"n_embd": 32, "n_head": 2, "n_head_kv": 1, "norm_before_residual": True},
+    {"taps": (3,)},
 ]
 
 
 def make_head(**switches: Any) -> Head:
     torch.manual_seed(3)
     config = dataclasses.replace(HEAD, **switches)
-    return Head(config, torch.randn(config.n_vocab, config.n_embd)).double()
+    shape = (config.n_vocab, config.n_embd)
+    return Head(config, torch.randn(shape), torch.randn(shape)).double()
 
 
 def make_batch(head: Head, n_sequences: int = 2, length: int = 12) -> Batch:
@@ -94,8 +105,10 @@ def make_rows(n: int, n_draft: int) -> LossRows:
     return LossRows(ids, probabilities, weight, best)
 
 
-def test_the_chunked_loss_equals_torch_cross_entropy() -> None:
+def test_the_chunked_loss_equals_torch_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss and both gradients equal those of the dense formula, whatever the chunk size divides."""
+    monkeypatch.setattr("eagle_edge.train.loss.CHUNK_LOGITS", 56 * 40)  # 300 rows in blocks of 128, those in chunks
+    monkeypatch.setattr("eagle_edge.train.loss.HELD_GRADIENTS", 128 * 40)
     torch.manual_seed(6)
     hidden = torch.randn(300, 8, dtype=torch.float64, requires_grad=True)
     matrix = torch.randn(40, 8, dtype=torch.float64, requires_grad=True)
@@ -109,15 +122,18 @@ def test_the_chunked_loss_equals_torch_cross_entropy() -> None:
         torch.testing.assert_close(gradient, reference)
 
 
-def test_gradients_pass_a_finite_difference_check() -> None:
-    """The gradient of the whole unrolled loss, through all steps and the custom loss, is the slope of the loss."""
-    head = make_head(norm_before_residual=True)
+@pytest.mark.parametrize("name", RECIPES)
+def test_gradients_pass_a_finite_difference_check(name: str) -> None:
+    """The gradient of a recipe's whole unrolled loss, through all steps and the custom loss, is the slope of it."""
+    head, how = make_head(**recipe_switches(name)), RECIPES[name].loop
     batch = make_batch(head)
     rows = make_rows(12, head.config.n_draft_vocab)
+    if how.state_loss > 0:
+        rows = dataclasses.replace(rows, states=torch.randn(12, head.config.n_embd, dtype=torch.float64))
 
     def loss() -> torch.Tensor:
-        outputs = [hidden.flatten(0, 1) for _, hidden in unroll(head, batch, 3)]
-        return torch.stack([soft_cross_entropy(hidden, head.lm_head.weight, rows) for hidden in outputs]).sum()
+        steps = [(hidden.flatten(0, 1), rows) for _, hidden in unroll(head, batch, 3)]
+        return unrolled_loss(steps, head.output, 0.8, how.token_loss, how.state_loss)
 
     torch.autograd.backward(loss())
     for name, parameter in head.named_parameters():
@@ -132,6 +148,27 @@ def test_gradients_pass_a_finite_difference_check() -> None:
             below = loss()
             parameter.add_(direction, alpha=step)
         torch.testing.assert_close((above - below) / (2 * step), slope, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_the_loss_of_steps_is_the_mean_of_their_means() -> None:
+    """Steps of different sizes and weights give what they give one by one."""
+    torch.manual_seed(6)
+    matrix = torch.randn(40, 8, dtype=torch.float64)
+    steps = [(torch.randn(n, 8, dtype=torch.float64), make_rows(n, 40)) for n in (30, 20, 7)]
+    means = [soft_cross_entropy(hidden, matrix, rows) / rows.weight.sum() for hidden, rows in steps]
+    expected = (means[0] + 0.5 * means[1] + 0.25 * means[2]) / 1.75
+    torch.testing.assert_close(unrolled_loss(steps, matrix, 0.5, 1.0, 0.0), expected)
+
+
+def test_a_frozen_matrix_costs_no_gradient() -> None:
+    """The rows' gradient is the same; the matrix gets none."""
+    torch.manual_seed(6)
+    hidden, rows = torch.randn(30, 8, dtype=torch.float64, requires_grad=True), make_rows(30, 40)
+    free = torch.randn(40, 8, dtype=torch.float64, requires_grad=True)
+    (wanted,) = torch.autograd.grad(soft_cross_entropy(hidden, free, rows), (hidden,))
+    frozen = free.detach()
+    (found,) = torch.autograd.grad(soft_cross_entropy(hidden, frozen, rows), (hidden,))
+    assert torch.equal(found, wanted)
 
 
 def test_ranks_count_the_candidates_before_the_best() -> None:

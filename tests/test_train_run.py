@@ -7,31 +7,37 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 import torch
 from eagle_edge_convert import convert_head
-from tiny import HEAD, N_VOCAB
+from tiny import N_VOCAB
 
-from eagle_edge.config import TargetParams
+from eagle_edge.config import DraftParams, SamplingParams, TargetParams
 from eagle_edge.draft import Draft
+from eagle_edge.engine import Engine
+from eagle_edge.equality import PLAIN
 from eagle_edge.errors import EagleEdgeError, FileFormatError
+from eagle_edge.gguf_header import read_header
+from eagle_edge.head_format import HeadConfig
 from eagle_edge.target import Target
 from eagle_edge.template import ChatTemplate
-from eagle_edge.train.answers import finished_shards
+from eagle_edge.train.answers import Recorder, finished_shards
 from eagle_edge.train.export import export_checkpoint
-from eagle_edge.train.loop import Report
 from eagle_edge.train.model import Head
 from eagle_edge.train.params import DataParams, HeadParams, LoopParams, TrainParams
-from eagle_edge.train.prompts import own_prompts, read_prompts, user_header
-from eagle_edge.train.run import train
-from eagle_edge.train.shards import from_bf16
+from eagle_edge.train.prompts import TASKS, own_prompts, passage_prompts, read_prompts, user_header
+from eagle_edge.train.recipes import RECIPES
+from eagle_edge.train.run import head_config, train
+from eagle_edge.train.shards import Corpus, from_bf16, write_shard
 from eagle_edge.train.streams import Job, run_jobs
 from eagle_edge.train.target_weights import read_target_weights
 from eagle_edge.train.unroll import Batch, unroll
 from eagle_edge.train.vocabulary import choose
+from eagle_edge.train.watching import Report
 
 pytestmark = pytest.mark.native
 
@@ -88,6 +94,32 @@ def test_from_a_gguf_to_a_head_that_runs(tiny_target: Path, tmp_path: Path, prom
     assert train(params, Silent()).read_bytes() == before
 
 
+@pytest.mark.parametrize(("recipe", "taps"), [("eagle3", (3,)), ("eagle3.1", (2, 3, 5)), ("eagle1", (-1,))])
+def test_every_recipe_goes_the_whole_way(
+    recipe: str, taps: tuple[int, ...], tiny_target: Path, tmp_path: Path, prompts: Path
+) -> None:
+    """Recording, training, export and conversion leave a head of that kind, and the engine says what it says alone."""
+    base, params = RECIPES[recipe], tiny_run(tiny_target, tmp_path / "run", prompts)
+    n_draft = 0 if recipe == "eagle1" else 64
+    path = train(
+        dataclasses.replace(
+            params,
+            recipe=recipe,
+            head=dataclasses.replace(base.head, taps=taps, n_draft_vocab=n_draft),
+            loop=dataclasses.replace(base.loop, epochs=1, n_sequences=8, held_out=6, warmup_steps=2, n_threads=1),
+        ),
+        Silent(),
+    )
+    assert f"# {base.title} draft head" in (tmp_path / "run" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    config = HeadConfig.from_metadata(read_header(str(path)))
+    assert (config.kind, config.taps) == (base.head.kind, taps)
+    tree = DraftParams(total=8, depth=2, top_k=2)
+    with Engine(tiny_target, path, TargetParams(n_ctx=128, n_threads=1), draft_params=tree) as engine:
+        ids = list(range(4, 84))  # more than the rows of logits that one evaluation can give
+        drafted, plain = (engine.complete(ids, SamplingParams(max_tokens=12), how) for how in (tree, PLAIN))
+    assert drafted.token_ids == plain.token_ids
+
+
 def test_a_run_that_was_killed_while_answering_ends_with_the_same_data(
     tiny_target: Path, tmp_path: Path, prompts: Path
 ) -> None:
@@ -125,6 +157,12 @@ def test_too_few_prompts_are_one_line(tiny_target: Path, tmp_path: Path, prompts
     with pytest.raises(EagleEdgeError, match="used up"):
         train(dataclasses.replace(params, data=dataclasses.replace(params.data, answer_tokens=10_000)), Silent())
     assert len(finished_shards(tmp_path / "run" / "shards")) == 4
+    settings = TargetParams(n_ctx=160, max_nodes=6, streams=True)
+    with Target(tiny_target, settings) as target:
+        recorder = Recorder(target, ChatTemplate.of(target), (2, 3, 5), params.data, 0, tmp_path / "run")
+        n_tokens = Corpus(finished_shards(tmp_path / "run" / "shards")).n_answer_tokens()
+        found = recorder.run(lambda n, rounds: 10**9, lambda n: None, lambda done, n: None, insist=False)
+    assert found == n_tokens
     prompts.write_text(json.dumps({"prompt": "word " * 200}) + "\n", encoding="utf-8")
     params = tiny_run(tiny_target, tmp_path / "long", prompts)
     with pytest.raises(EagleEdgeError, match="none got an answer"):
@@ -179,25 +217,49 @@ def test_a_full_stream_is_refused(streams: Target) -> None:
     streams.clear_stream()
 
 
-SWITCHES = [{}, {"norm_before_residual": True}, {"norm_before_fc": True}, {"fc_norm": True, "norm_output": True}]
+def test_prompts_about_earlier_answers_hold_them(streams: Target, tmp_path: Path) -> None:
+    """A task, then what was answered, each answer at most once; the seed decides which, and no prompt comes twice."""
+    passages = [job.passage(8) for job in run_jobs(streams, jobs(40, 1.0), 8)]
+    write_shard(tmp_path / "00000", passages)
+    corpus, seen = Corpus([tmp_path / "00000"]), set[str]()
+    first = passage_prompts(streams, corpus, 5, (0, 3, 1), 24, seen)
+    assert len(set(first)) == len(seen) == 5
+    assert first == passage_prompts(streams, corpus, 5, (0, 3, 1), 24, set())
+    assert not set(first) & set(passage_prompts(streams, corpus, 5, (0, 3, 1), 24, seen))
+    answers = [b"".join(map(streams.piece, p.tokens[p.answer].tolist())).decode("utf-8", "ignore") for p in passages]
+    for prompt in first:
+        task = next(task for task in TASKS if prompt.startswith(task))
+        assert any(prompt.removeprefix(task).strip()[:4] in answer for answer in answers)
+    assert len(passage_prompts(streams, corpus, 1000, (0, 3, 2), 24, set())) < 40
 
 
-@pytest.mark.parametrize("switches", SWITCHES)
-def test_training_steps_are_the_runtimes_depths(switches: dict[str, bool], tiny_target: Path, tmp_path: Path) -> None:
+HEADS = {
+    **{name: recipe.head for name, recipe in RECIPES.items()},
+    "raw residual": HeadParams(norm_before_residual=False),
+    "one norm before fc": HeadParams(norm_before_fc=True),
+    "one tap": HeadParams(taps=(3,)),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_training_steps_are_the_runtimes_depths(name: str, tiny_target: Path, tmp_path: Path) -> None:
     """Step s of training-time test on given tokens gives the logits of the runtime's draft at depth s."""
     torch.manual_seed(2)
-    config = dataclasses.replace(HEAD, rms_eps=1e-5, **switches)  # type: ignore[arg-type]
-    vocabulary = choose(np.random.default_rng(1).random(N_VOCAB), config.n_draft_vocab)
-    head = Head(config, read_target_weights(tiny_target).embedding.float())
+    weights, chosen = read_target_weights(tiny_target), HEADS[name]
+    n_draft = N_VOCAB if chosen.kind == "eagle1" else 128
+    config = head_config(TrainParams("", "", head=chosen), chosen.taps or (2, 3, 5), weights, n_draft)
+    vocabulary = choose(np.random.default_rng(1).random(N_VOCAB), n_draft)
+    exact = {tensor.name: torch.tensor(tensor.data) for tensor in gguf.GGUFReader(tiny_target).tensors}
+    head = Head(config, exact["token_embd.weight"], exact["output.weight"])
     export_checkpoint(head, vocabulary, tmp_path / "checkpoint")
     convert_head(tmp_path / "checkpoint", tiny_target, tmp_path / "head.gguf", "f32", check=False)
 
     rng = np.random.default_rng(3)
     tokens, row, n_steps = rng.integers(0, N_VOCAB, 12).astype(np.int32), 6, 4
-    taps = rng.standard_normal((12, 3 * config.n_embd_target), np.float32)
+    taps = rng.standard_normal((12, len(config.taps) * config.n_embd_target), np.float32)
     batch = Batch(torch.from_numpy(tokens)[None].long(), torch.from_numpy(taps)[None], torch.tensor([[row]]))
     with torch.no_grad():
-        expected = [head.lm_head(hidden[0, 0]).numpy() for _, hidden in unroll(head, batch, n_steps)]
+        expected = [(head.output @ hidden[0, 0]).numpy() for _, hidden in unroll(head, batch, n_steps)]
 
     with Draft(tmp_path / "head.gguf", tiny_target, n_ctx=64, n_threads=1) as draft:
         draft.extend(tokens[1 : row + 2], taps[: row + 1])
@@ -218,6 +280,8 @@ def test_prompts_are_read_from_the_usual_files(tmp_path: Path) -> None:
     path.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n", encoding="utf-8")
     assert read_prompts(path) == ["one", "two", "three"]
     (tmp_path / "plain.txt").write_text("four\n\nfive\n", encoding="utf-8")
+    path.write_text('{"prompt": "a\u2028b"}\n', encoding="utf-8")
+    assert read_prompts(path) == ["a\u2028b"]
     assert read_prompts(tmp_path / "plain.txt") == ["four", "five"]
     path.write_text('{"prompt": "one"}\n{broken\n', encoding="utf-8")
     with pytest.raises(FileFormatError, match=r"prompts\.jsonl, line 2"):

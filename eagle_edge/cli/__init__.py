@@ -27,7 +27,7 @@ app.command("chat")(chat.chat)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
-app.command("train")(train.train_command)
+app.command("train", epilog=train.EPILOG)(train.train_command)
 app.add_typer(convert, name="convert")
 app.command("export")(export)
 

@@ -1,25 +1,44 @@
-"""``eagle-edge bench``: plain against drafted decoding, interleaved, per question set."""
+"""``eagle-edge bench``: plain and drafted decoding, and whoever else is named, in turn, per question set."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 
-from ..bench import Row
+from ..bench.comparison import Comparison
+from ..bench.meters import read_bandwidth, weight_bytes
+from ..bench.ours import Ours
+from ..bench.padding import padded_prompts
+from ..bench.picture import check_drawing, draw
+from ..bench.python_rival import PythonRival
+from ..bench.runs import Contender, Prompt
+from ..bench.server_rival import ServerRival
+from ..config import DraftParams, SamplingParams
 from ..neighbours import busy_neighbours
-from ..questions import load_questions
+from ..questions import Question, load_questions
 from ..replay import SWEEP, compare, load_curve, load_records, record, save_records
 from ..rows import DEFAULT_ROWS, measure_rows
 from . import options as o
-from .session import open_session, stderr
+from .bench_tables import comparison_table, replay_table, rows_table
+from .session import Session, open_session, stderr
 from .verify import Limit, Sets
+
+Against = Annotated[
+    list[str] | None,
+    typer.Option(
+        help='Also time "llama-cpp-python", or the server at a URL that speaks OpenAI\'s chat completions '
+        "(NAME=URL names it in the table). Repeatable.",
+        metavar="llama-cpp-python|URL",
+    ),
+]
 
 
 @o.command
@@ -29,7 +48,19 @@ def bench(
     ] = None,
     sets: Sets = "",
     limit: Limit = None,
-    max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.")] = 128,
+    max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens for each question.", min=1)] = 128,
+    against: Against = None,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Also time the head without repetitions, and fixed chains and trees.")
+    ] = False,
+    context: Annotated[
+        list[int] | None,
+        typer.Option(help="Pad prompts to this many tokens with other questions; 0 leaves them. Repeatable.", min=0),
+    ] = None,
+    temperatures: Annotated[
+        str, typer.Option(help="Several temperatures in turn, comma-separated.", show_default="--temperature")
+    ] = "",
+    png: Annotated[Path | None, typer.Option("--png", help="Draw the table into this file.")] = None,
     neighbours: Annotated[int, typer.Option("--neighbours", help="Busy processes beside the measurement.", min=0)] = 0,
     rows: Annotated[bool, typer.Option("--rows", help="Time evaluations of n rows with both CPU kernels.")] = False,
     record_to: Annotated[
@@ -45,7 +76,13 @@ def bench(
     sampling: o.SamplingOptions,
     as_json: o.Json = False,
 ) -> None:
-    """Time both ways of every question in turn; ratios are medians of pairs, with the 10th and 90th percentile."""
+    """Time everybody on every question in turn; ratios are medians over questions, with 10th and 90th percentile.
+
+    Tokens/s count from the first token on. "of limit" is the share of what reading the weights alone would allow at the
+    same tau.
+
+    eagle-edge bench QUESTIONS --limit 4 --against llama-cpp-python --against http://127.0.0.1:8080 --temperatures 0,1
+    """
     if rows:
         _bench_rows(pair, loading, as_json)
         return
@@ -54,39 +91,104 @@ def bench(
     if curve is not None:
         _replay(folder, curve, as_json)
         return
+    if png is not None:
+        check_drawing()
     questions = load_questions(folder, [name for name in sets.split(",") if name], limit)
     params = replace(sampling, seed=sampling.seed or 0).params(max_tokens)
-    table: dict[str, Row] = {}
-    with open_session(pair, loading, drafting) as session:
-        if session.engine.draft is None:
+    contexts = context or [0]
+    loading = replace(loading, n_ctx=max(loading.n_ctx, max(contexts) + max_tokens + 64) if loading.n_ctx else 0)
+    with open_session(pair, loading, drafting) as session, ExitStack() as rivals:
+        if session.engine.draft is None and not against:
             raise ValueError("there is nothing to compare without a head; name one with --head")
+        prompts = _prompts(session, questions, contexts)
         if record_to is not None:
-            prompts = [session.encode([{"role": "user", "content": question.text}]) for question in questions]
-            steps = track(prompts, description="recording", console=stderr)
+            steps = track([prompt.ids for prompt in prompts], description="recording", console=stderr)
             save_records(record_to, (record(session.engine, ids, params) for ids in steps))
             return
+        contenders: list[Contender] = [*_ours(session, sweep)]
+        for name in against or ():
+            contenders.append(rivals.enter_context(closing(_rival(name, pair, loading))))
         with busy_neighbours(neighbours):
-            for question in track(questions, description="timing", console=stderr):
-                ids = session.encode([{"role": "user", "content": question.text}])
-                table.setdefault(question.set, Row(question.set)).run(session.engine, ids, params)
-    reports = [row.as_dict() for row in table.values()]
+            table = _measure(contenders, prompts, params, _numbers(temperatures) or [params.temperature], pair, loading)
+    if png is not None:
+        draw(table, png)
     if as_json:
-        print(json.dumps(reports))
+        print(json.dumps(table))
     else:
-        Console().print(_table(reports))
+        Console(width=200 if not Console().is_terminal else None).print(comparison_table(table))
+
+
+def _measure(
+    contenders: Sequence[Contender],
+    prompts: Sequence[Prompt],
+    params: SamplingParams,
+    temperatures: Sequence[float],
+    pair: o.PairOptions,
+    loading: o.TargetOptions,
+) -> list[dict[str, Any]]:
+    n_bytes = weight_bytes(pair.files()[0])
+    comparison = Comparison(contenders, read_bandwidth(n_bytes, loading.params().n_threads) / n_bytes)
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=stderr) as progress:
+        task = progress.add_task("warming up", total=len(prompts) * len(temperatures) * len(contenders) + 1)
+
+        def told(name: str) -> None:
+            progress.update(task, advance=1, description=f"timing {name}")
+
+        comparison.warm_up(prompts[0], params)
+        comparison.run(prompts, params, temperatures, told)
+        progress.update(task, advance=1)
+    return comparison.rows()
+
+
+def _prompts(session: Session, questions: Sequence[Question], contexts: Sequence[int]) -> list[Prompt]:
+    target = session.engine.target
+    trained = target.n_ctx_train
+    if max(contexts) > trained:
+        stderr.print(f"the model was trained on {trained} tokens; beyond them its text, and so tau, means little")
+    return padded_prompts(
+        questions,
+        contexts,
+        lambda text: session.encode([{"role": "user", "content": text}]),
+        lambda text: target.tokenize(text, add_special=False),
+        lambda ids: b"".join(target.piece(i) for i in ids).decode(errors="ignore"),
+    )
+
+
+def _ours(session: Session, sweep: bool) -> list[Ours]:
+    engine = session.engine
+    ways = {"plain": DraftParams(total=1), "drafted": engine.draft_params}
+    if engine.draft_params.automatic and sweep:
+        ways["head alone"] = replace(engine.draft_params, repetitions=False)
+        ways |= {_name(params): params for params in SWEEP}
+    return [Ours(name, engine, params) for name, params in ways.items()]
+
+
+def _name(params: DraftParams) -> str:
+    return f"chain {params.total - 1}" if params.top_k == 1 else f"{params.total}/{params.depth}/{params.top_k}"
+
+
+def _rival(name: str, pair: o.PairOptions, loading: o.TargetOptions) -> Contender:
+    if name == PythonRival.name:
+        return PythonRival(pair.files()[0], loading.n_ctx, loading.params().n_threads, loading.n_gpu_layers)
+    if "://" not in name:
+        raise typer.BadParameter(f"--against takes {PythonRival.name}, a URL or NAME=URL, got {name!r}")
+    return ServerRival(name)
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",") if part]
+    except ValueError:
+        raise typer.BadParameter(f"--temperatures takes numbers, for example 0,1, got {text!r}") from None
 
 
 def _replay(run: Path, curve: Path, as_json: bool) -> None:
     rows = compare(load_records(run), load_curve(curve), SWEEP)
     if as_json:
         print(json.dumps(rows))
-        return
-    table = Table(title=f"{run.name} on the costs of {curve.name}")
-    for column in rows[0]:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    Console().print(table)
+    else:
+        Console().print(replay_table(rows, f"{run.name} on the costs of {curve.name}"))
 
 
 def _bench_rows(pair: o.PairOptions, loading: o.TargetOptions, as_json: bool) -> None:
@@ -98,41 +200,5 @@ def _bench_rows(pair: o.PairOptions, loading: o.TargetOptions, as_json: bool) ->
         )
     if as_json:
         print(json.dumps(rows))
-        return
-    table = Table(title=f"ms for n rows, {rows[0]['type']}, medians")
-    ms = {(row["kernels"], row["n"]): row["ms"] for row in rows}
-    for column in ("n", "llama.cpp", "native", "ratio"):
-        table.add_column(column, justify="right")
-    for n in DEFAULT_ROWS:
-        theirs, ours = ms[("llama.cpp", n)], ms.get(("native", n))
-        ratio = "" if ours is None else f"{theirs / ours:.2f}"
-        table.add_row(str(n), f"{theirs:.1f}", "-" if ours is None else f"{ours:.1f}", ratio)
-    Console().print(table)
-
-
-def _table(reports: list[dict[str, object]]) -> Table:
-    table = Table(title="tokens/s, plain against drafted")
-    columns = (
-        "set",
-        "prompts",
-        "plain_tps",
-        "draft_tps",
-        "speedup",
-        "speedup_spread",
-        "tau",
-        "accept_by_depth",
-        "share",
-    )
-    for column in columns:
-        table.add_column(column)
-    for report in reports:
-        table.add_row(*(_cell(report[column]) for column in columns))
-    return table
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{name} {share:.0%}" for name, share in value.items())
-    if isinstance(value, list):
-        return " ".join(f"{number:.2f}" for number in value)
-    return str(value)
+    else:
+        Console().print(rows_table(rows))

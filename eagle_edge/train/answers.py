@@ -13,17 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import EagleEdgeError
+from ..errors import EagleEdgeError, PairError
 from ..target import Target
 from ..template import ChatTemplate
 from .params import DataParams
-from .prompts import own_prompts, prompt_key, read_prompts, user_header
+from .prompts import own_prompts, passage_prompts, prompt_key, read_prompts, user_header
 from .shards import Corpus, write_shard
 from .streams import Job, run_jobs
 
 __all__ = ["Recorder", "finished_shards", "stream_context"]
 
-# Longer prompts than this much beyond ``max_prompt_tokens`` are left out.
+# What a chat template and the task of a passage may add to a prompt.
 TEMPLATE_TOKENS = 96
 
 
@@ -34,7 +34,12 @@ def finished_shards(folder: Path) -> list[Path]:
 
 def stream_context(data: DataParams) -> int:
     """Positions that one stream needs: the template's text, a prompt and its answer."""
-    return TEMPLATE_TOKENS + data.max_prompt_tokens + data.max_answer_tokens
+    return _longest_prompt(data) + data.max_answer_tokens
+
+
+def _longest_prompt(data: DataParams) -> int:
+    passage = data.max_passage_tokens if data.own_share * data.passage_share > 0 else 0
+    return TEMPLATE_TOKENS + max(data.max_prompt_tokens, passage)
 
 
 class Recorder:
@@ -61,13 +66,26 @@ class Recorder:
         given = [prompt for path in data.prompt_files for prompt in read_prompts(Path(path))]
         order = np.random.default_rng((seed, 0)).permutation(len(given))
         self.given = [given[i] for i in order]
+        if data.own_share > 0 and template.is_fallback:
+            raise PairError(
+                f"{target.path}: has no chat template, so it cannot write prompts itself; give files of prompts alone"
+            )
         self.header = user_header(self._render) if data.own_share > 0 else ""
 
-    def run(self, on_tokens: Callable[[int], None]) -> int:
-        """Add rounds until the shards hold ``data.answer_tokens``; gives how many they hold.
+    def run(
+        self,
+        goal: Callable[[int, int], int],
+        on_tokens: Callable[[int], None],
+        on_prompts: Callable[[float, int], None],
+        insist: bool = True,
+    ) -> int:
+        """Add rounds until the shards hold enough answer tokens; gives how many they hold.
 
         Args:
+            goal: from the tokens held and the rounds they are of, how many tokens are enough; asked before each round.
             on_tokens: called with the tokens held so far after each answer.
+            on_prompts: called with 0 and 1 around the writing of prompts, and the number of prompts so far.
+            insist: prompts that run out are an error; otherwise what they gave is enough.
 
         Raises:
             EagleEdgeError: the prompt files are used up and the target is not to write its own, or a whole round of
@@ -78,9 +96,17 @@ class Recorder:
         seen: set[str] = set()
         for earlier in range(number):
             seen.update(prompt_key(prompt) for prompt in self._load(earlier) or [])
-        while n_tokens < self.data.answer_tokens:
+        while n_tokens < goal(n_tokens, number):
+            on_prompts(0.0, len(seen))
             prompts = self._load(number) or self._write(number, seen)
+            if not prompts and number > 0 and not insist:
+                break
+            if not prompts:
+                raise EagleEdgeError(
+                    "the prompt files are used up before there are enough answers; give more, or raise own_share"
+                )
             seen.update(map(prompt_key, prompts))
+            on_prompts(1.0, len(seen))
             before, passages = n_tokens, []
             self.target.set_taps(self.taps)
             for job in run_jobs(self.target, self._jobs(number, prompts), self.data.n_likely):
@@ -103,21 +129,25 @@ class Recorder:
         return read_prompts(path) if path.exists() else None
 
     def _write(self, number: int, seen: set[str]) -> list[str]:
-        """The prompts of a round: its share of the given ones, and the target's own."""
-        size = self.data.prompts_per_round
-        n_given = size - round(self.data.own_share * size)
+        """The prompts of a round: its share of the given ones, and the target's own, some about its earlier answers.
+
+        None at all when the files are used up and the target writes none.
+        """
+        data = self.data
+        n_given = round((1 - data.own_share) * data.prompts_per_round)
         prompts = self.given[number * n_given : (number + 1) * n_given]
-        if self.data.own_share > 0:
+        if data.own_share > 0:
             self.target.set_taps(())
-            wanted = size - len(prompts)
-            seed = (self.seed, 1, number)
+            if number > 0:
+                earlier = Corpus([self.shard_folder / f"{number - 1:05d}"])
+                wanted, seed = round(data.passage_share * data.prompts_per_round), (self.seed, 3, number)
+                prompts = prompts + passage_prompts(self.target, earlier, wanted, seed, data.max_passage_tokens, seen)
+            wanted, seed = data.prompts_per_round - len(prompts), (self.seed, 1, number)
             prompts = prompts + own_prompts(
-                self.target, self.header, wanted, seed, self.data.max_prompt_tokens, self.data.openers, seen
+                self.target, self.header, wanted, seed, data.max_prompt_tokens, data.openers, seen
             )
         if not prompts:
-            raise EagleEdgeError(
-                "the prompt files are used up before there are enough answers; give more, or raise own_share"
-            )
+            return []
         self.prompt_folder.mkdir(parents=True, exist_ok=True)
         path = self.prompt_folder / f"{number:05d}.jsonl"
         partial = path.with_name(path.name + ".partial")
@@ -138,5 +168,5 @@ class Recorder:
             greedy = rng.random() < data.greedy_share
             temperature = 0.0 if greedy else float(rng.choice(data.temperatures))
             ids = self.template.encode([{"role": "user", "content": prompt}])
-            if len(ids) <= data.max_prompt_tokens + TEMPLATE_TOKENS:
+            if len(ids) <= _longest_prompt(data):
                 yield Job(index, ids, len(ids), data.max_answer_tokens, temperature, rng)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from .shards import Corpus, Passage
 from .unroll import Batch
 from .vocabulary import Vocabulary
 
-__all__ = ["Labels", "epoch_batches", "load_batch"]
+__all__ = ["Labels", "epoch_batches", "load_batch", "with_noise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,14 @@ class Labels:
         probabilities: [B, L, C] float32, 0 for tokens outside the draft vocabulary, summing to 1 otherwise.
         best: [B, L] int64 draft id of the target's choice, -1 outside the vocabulary.
         counts: [B, L] bool: the position is an answer token, so what follows it is to be learnt.
+        states: [B, L, H] the target's states that a head of EAGLE-1 learns to imitate; None leaves them out.
     """
 
     ids: Tensor
     probabilities: Tensor
     best: Tensor
     counts: Tensor
+    states: Tensor | None = None
 
     def at(self, positions: Tensor, in_range: Tensor) -> tuple[LossRows, Tensor]:
         """The flat rows of ``positions`` [B, M] that have a loss (N of them), and where they are in [B*M].
@@ -45,7 +48,8 @@ class Labels:
         sequence = torch.arange(len(positions), device=positions.device)[:, None].expand_as(positions).flatten()[chosen]
         place = positions.flatten()[chosen]
         weight = (best >= 0).float()
-        return LossRows(self.ids[sequence, place], self.probabilities[sequence, place], weight, best), chosen
+        states = None if self.states is None else self.states[sequence, place]
+        return LossRows(self.ids[sequence, place], self.probabilities[sequence, place], weight, best, states), chosen
 
 
 def epoch_batches(corpus: Corpus, n_sequences: int, seed: int, epoch: int, among: np.ndarray) -> Iterator[list[int]]:
@@ -114,3 +118,13 @@ def _labels(
     soft = soft / soft.sum(-1, keepdim=True).clamp(min=1e-9) * (1 - hard_share)
     soft[..., 0] += hard_share * (best >= 0)
     return draft.clamp(min=0), soft, best
+
+
+def with_noise(batch: Batch, size: float, generator: torch.Generator) -> Batch:
+    """Uniform noise on the features, so that the head learns to live with its own errors.
+
+    As EAGLE-1's trainer adds it: ``size`` wide at 512 tokens, wider for shorter sequences.
+    """
+    noise = torch.rand(batch.taps.shape, generator=generator).to(batch.taps.device) - 0.5
+    width = size * 512 / batch.tokens.shape[1]
+    return dataclasses.replace(batch, taps=(batch.taps + noise * width).to(batch.taps.dtype))

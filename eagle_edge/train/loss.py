@@ -1,21 +1,26 @@
-"""Soft cross-entropy through the output matrix, without ever holding all logits.
+"""Soft cross-entropy through the output matrix, without ever holding all logits; and EAGLE-1's regression on states.
 
 The target's distribution is given sparsely (its most likely tokens), so the loss of a row is
-``logsumexp(z) - sum_k p_k z_k``. Loss and gradients are computed chunk by chunk in the forward pass: the logits of one
-chunk stay in the processor's cache and are gone before the next.
+``logsumexp(z) - sum_k p_k z_k``. Loss and gradients are computed chunk by chunk in the forward pass: the float32 logits
+of one chunk stay in the processor's cache and are gone before the next.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["LossRows", "ranks", "soft_cross_entropy"]
+from .model import precise
 
-CHUNK_ROWS = 256
+__all__ = ["LossRows", "ranks", "soft_cross_entropy", "unrolled_loss"]
+
+CHUNK_LOGITS = 1 << 21
+# Gradients of logits are held for so many of them (64 MB of bfloat16), so that large products replace many small ones.
+HELD_GRADIENTS = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +32,51 @@ class LossRows:
         probabilities: [N, C] float32.
         weight: [N] float32: 0 takes a row out.
         best: [N] int64 the target's own choice as a draft id, -1 where the draft vocabulary lacks it.
+        states: [N, H] the target's states that the rows imitate; None where no loss asks for them.
     """
 
     ids: Tensor
     probabilities: Tensor
     weight: Tensor
     best: Tensor
+    states: Tensor | None = None
+
+
+def unrolled_loss(
+    steps: Sequence[tuple[Tensor, LossRows]], matrix: Tensor, decay: float, token_weight: float, state_weight: float
+) -> Tensor:
+    """The mean over steps of each step's mean loss, step j weighted by ``decay**j``.
+
+    Cross-entropy of tokens, and SmoothL1 of states where rows have them: EAGLE-1 weighs them 0.1 and 1
+    (https://arxiv.org/abs/2401.15077, section 3.2), EAGLE-3 has no loss on states. The rows of all steps go through the
+    output matrix together, so that it is read, and its gradient written, once.
+    """
+    shares = [decay**step for step in range(len(steps))]
+    shares = [share / sum(shares) for share in shares]
+    hidden = torch.cat([hidden for hidden, _ in steps])
+    weights = [
+        rows.weight * (share / rows.weight.sum().clamp(min=1)) for (_, rows), share in zip(steps, shares, strict=True)
+    ]
+    together = LossRows(
+        torch.cat([rows.ids for _, rows in steps]),
+        torch.cat([rows.probabilities for _, rows in steps]),
+        torch.cat(weights),
+        torch.cat([rows.best for _, rows in steps]),
+    )
+    loss = token_weight * soft_cross_entropy(hidden, matrix, together)
+    for (drafted, rows), share in zip(steps, shares, strict=True):
+        if rows.states is not None:
+            drafted = precise(drafted)
+            total = nn.functional.smooth_l1_loss(drafted, rows.states.to(drafted.dtype), reduction="sum")
+            loss = loss + share * state_weight * total / max(1, drafted.numel())
+    return loss
 
 
 def soft_cross_entropy(hidden: Tensor, matrix: Tensor, rows: LossRows) -> Tensor:
-    """The weighted sum of the rows' losses: a scalar with gradients to ``hidden`` [N, H] and ``matrix`` [R, H]."""
+    """The weighted sum of the rows' losses: a scalar with gradients to ``hidden`` [N, H] and ``matrix`` [R, H].
+
+    A frozen matrix gets none, which saves a third of the work.
+    """
     loss: Tensor = _ChunkedLoss.apply(hidden, matrix, rows)  # type: ignore[no-untyped-call]
     return loss
 
@@ -46,22 +86,33 @@ class _ChunkedLoss(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, matrix: Tensor, rows: LossRows) -> Tensor:
         dtype = hidden.dtype  # bfloat16 after an autocast forward; the matrix follows
         source, weights = hidden.detach(), matrix.detach().to(dtype)
-        grad_hidden, grad_matrix = torch.empty_like(source), torch.zeros_like(matrix)
+        grad_hidden, grad_matrix = torch.empty_like(source), None
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden.device)
-        for start in range(0, len(source), CHUNK_ROWS):
-            part = slice(start, start + CHUNK_ROWS)
-            loss, gradient = _chunk_loss((source[part] @ weights.T).to(total.dtype), rows, part)
-            total += loss
-            gradient = gradient.to(dtype)
-            grad_hidden[part] = gradient @ weights
-            grad_matrix += gradient.T @ source[part]
+        for start in range(0, len(source), held := max(32, HELD_GRADIENTS // len(matrix))):
+            block = source[start : start + held]
+            gradients = torch.empty((len(block), len(matrix)), dtype=dtype, device=hidden.device)
+            for first in range(0, len(block), at_once := _chunk_rows(matrix)):
+                logits = (block[first : first + at_once] @ weights.T).to(total.dtype)
+                loss, gradient = _chunk_loss(logits, rows, slice(start + first, start + first + len(logits)))
+                total += loss
+                gradients[first : first + len(logits)] = gradient
+            grad_hidden[start : start + held] = gradients @ weights
+            if ctx.needs_input_grad[1]:
+                product = (gradients.T @ block).to(matrix.dtype)
+                grad_matrix = product if grad_matrix is None else grad_matrix.add_(product)
         ctx.save_for_backward(grad_hidden, grad_matrix)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
         grad_hidden, grad_matrix = ctx.saved_tensors
-        return grad_hidden * grads[0], grad_matrix * grads[0], None
+        # In place: both were made for this, and new ones of this size cost more than the product.
+        return grad_hidden.mul_(grads[0]), None if grad_matrix is None else grad_matrix.mul_(grads[0]), None
+
+
+def _chunk_rows(matrix: Tensor) -> int:
+    """Rows whose logits are held at once, fewer for large vocabularies."""
+    return max(32, CHUNK_LOGITS // len(matrix))
 
 
 def _chunk_loss(logits: Tensor, rows: LossRows, part: slice) -> tuple[Tensor, Tensor]:
@@ -83,8 +134,9 @@ def ranks(hidden: Tensor, matrix: Tensor, best: Tensor) -> Tensor:
     0 is what a chain accepts, less than k what a tree of k children per node accepts.
     """
     out = torch.empty_like(best)
-    for start in range(0, len(best), CHUNK_ROWS):
-        part = slice(start, start + CHUNK_ROWS)
+    rows_at_once = _chunk_rows(matrix)
+    for start in range(0, len(best), rows_at_once):
+        part = slice(start, start + rows_at_once)
         logits = (hidden[part] @ matrix.T).float()
         value = logits.gather(1, best[part].clamp(min=0)[:, None])
         out[part] = torch.where(best[part] >= 0, (logits > value).sum(1), len(matrix))

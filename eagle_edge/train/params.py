@@ -10,7 +10,10 @@ from typing import Any
 
 from ..errors import EagleEdgeError
 
-__all__ = ["DataParams", "HeadParams", "LoopParams", "TrainParams"]
+__all__ = ["DataParams", "EvaluationParams", "HeadParams", "LoopParams", "TrainParams"]
+
+# Loading, exporting and measuring alone take about half of this.
+MIN_BUDGET = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,9 @@ class DataParams:
         answer_tokens: stop when the answers hold this many tokens.
         own_share: the share of prompts that the target writes itself; 1 without prompt files.
         openers: start most of its own prompts with a common opening, so that they differ more.
+        passage_share: the share of prompts that have it summarise or rewrite its earlier answers, if it writes any.
         max_prompt_tokens, max_answer_tokens: longer prompts are left out, longer answers end there.
+        max_passage_tokens: of the text in such a prompt.
         greedy_share: the share of answers at temperature 0; the rest is sampled at ``temperatures``.
         temperatures: drawn from with equal chance.
         n_streams: sequences generated at once.
@@ -34,8 +39,10 @@ class DataParams:
     answer_tokens: int = 1_000_000
     own_share: float = 0.85
     openers: bool = True
+    passage_share: float = 0.06
     max_prompt_tokens: int = 260
     max_answer_tokens: int = 176
+    max_passage_tokens: int = 900
     greedy_share: float = 0.65
     temperatures: tuple[float, ...] = (0.6, 0.8, 1.0, 1.0)
     n_streams: int = 96
@@ -45,6 +52,8 @@ class DataParams:
     def __post_init__(self) -> None:
         _check(self.answer_tokens >= 1, "answer_tokens", self.answer_tokens, "at least 1")
         _check(0 <= self.own_share <= 1, "own_share", self.own_share, "0..1")
+        _check(0 <= self.passage_share < 1, "passage_share", self.passage_share, "0..1")
+        _check(self.max_passage_tokens >= 12, "max_passage_tokens", self.max_passage_tokens, "at least 12")
         _check(
             self.own_share > 0 or bool(self.prompt_files), "own_share", self.own_share, "above 0 without prompt files"
         )
@@ -62,12 +71,14 @@ class HeadParams:
     """The shape of the head; 0 takes the target's value.
 
     Attributes:
-        taps: boundaries to read; empty for 2, the middle, and 3 before the end.
-        n_draft_vocab: R.
+        kind: "eagle1" or "eagle3".
+        taps: boundaries to read; empty for 2, the middle, and 3 before the end. EAGLE-1 reads -1, after the final norm.
+        n_draft_vocab: R; EAGLE-1 drafts from the whole vocabulary.
         n_ff, n_head, n_head_kv: of the layer.
         norm_before_residual, norm_before_fc, fc_norm, norm_output: the switches of ``HeadConfig``.
     """
 
+    kind: str = "eagle3"
     taps: tuple[int, ...] = ()
     n_draft_vocab: int = 8192
     n_ff: int = 0
@@ -77,6 +88,13 @@ class HeadParams:
     norm_before_fc: bool = False
     fc_norm: bool = False
     norm_output: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self.kind in ("eagle1", "eagle3"), "kind", self.kind, "eagle1 or eagle3")
+        _check(self.n_draft_vocab >= 0, "n_draft_vocab", self.n_draft_vocab, "0 or more")
+        if self.kind == "eagle1":
+            _check(self.taps == (-1,), "taps", list(self.taps), "[-1] for EAGLE-1: the state after the final norm")
+            _check(self.n_draft_vocab == 0, "n_draft_vocab", self.n_draft_vocab, "0 for EAGLE-1: every token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +106,16 @@ class LoopParams:
         keep_rows: the share of rows that each further step carries on.
         step_decay: weight of each further step relative to the one before.
         hard_share: how much of a label is put on the target's own choice; the rest is its distribution.
-        epochs: passes over the data.
-        budget_seconds: train for so long instead; 0 = no budget.
+        token_loss, state_loss: weights of the cross-entropy and of the regression on the target's states (EAGLE-1).
+        noise: width of the uniform noise on the features, at 512 tokens.
+        epochs: passes over the data, unless a budget says how long.
+        patience: stop after so many evaluations without a better acceptance; 0 never does. The best weights are kept.
         n_sequences: passages per batch.
         n_ctx: longer passages are cut.
         learning_rate, warmup_steps, weight_decay, clip_norm: of AdamW under a cosine schedule.
         held_out: every so many-th passage is kept for watching, never trained on.
-        checkpoint_steps, report_steps, evaluate_steps: how often.
+        n_watched: of the held-out passages so many are looked at while training.
+        checkpoint_steps, report_steps, evaluate_steps: how often; with a budget, evaluations go by time.
         n_threads: of torch; 0 = all.
     """
 
@@ -102,15 +123,19 @@ class LoopParams:
     keep_rows: float = 0.6
     step_decay: float = 1.0
     hard_share: float = 0.5
+    token_loss: float = 1.0
+    state_loss: float = 0.0
+    noise: float = 0.0
     epochs: int = 3
-    budget_seconds: float = 0.0
+    patience: int = 12
     n_sequences: int = 12
-    n_ctx: int = 512
+    n_ctx: int = 1216
     learning_rate: float = 1e-3
     warmup_steps: int = 50
     weight_decay: float = 0.01
     clip_norm: float = 1.0
     held_out: int = 40
+    n_watched: int = 64
     checkpoint_steps: int = 200
     report_steps: int = 20
     evaluate_steps: int = 200
@@ -121,8 +146,10 @@ class LoopParams:
         _check(0 < self.keep_rows <= 1, "keep_rows", self.keep_rows, "above 0, at most 1")
         _check(0 < self.step_decay <= 1, "step_decay", self.step_decay, "above 0, at most 1")
         _check(0 <= self.hard_share <= 1, "hard_share", self.hard_share, "0..1")
+        for name in ("token_loss", "state_loss", "noise"):
+            _check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         _check(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        _check(self.budget_seconds >= 0, "budget_seconds", self.budget_seconds, "0 or more")
+        _check(self.patience >= 0, "patience", self.patience, "0 or more")
         _check(self.n_sequences >= 1, "n_sequences", self.n_sequences, "at least 1")
         _check(self.n_ctx >= 8, "n_ctx", self.n_ctx, "at least 8")
         _check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
@@ -132,15 +159,50 @@ class LoopParams:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationParams:
+    """What the finished head is measured on, through the engine.
+
+    Attributes:
+        n_prompts: held-out prompts.
+        max_tokens: generated for each.
+        questions: a folder of question sets; empty for none.
+        sets: of them; empty for all.
+        limit: questions of each set; 0 = all.
+        question_tokens: generated for each question.
+    """
+
+    n_prompts: int = 16
+    max_tokens: int = 96
+    questions: str = ""
+    sets: tuple[str, ...] = ()
+    limit: int = 0
+    question_tokens: int = 128
+
+
+@dataclass(frozen=True, slots=True)
 class TrainParams:
-    """One run: a target file, a folder for everything the run makes, a seed, and the three parts above."""
+    """One run: a target file, a folder for all it makes, a seed, the recipe's name, and the three parts above.
+
+    ``start_from`` is a head to go on from, a GGUF or a checkpoint's folder: its shape and draft vocabulary are taken
+    over and ``head`` is not used; empty starts a new one. ``budget_seconds`` is the time for all of it, 0 for no limit.
+    ``online`` stores no features and has the target read each batch again.
+    """
 
     target: str
     output: str
     seed: int = 0
+    start_from: str = ""
+    recipe: str = "eagle3"
+    budget_seconds: float = 0.0
+    online: bool = False
     data: DataParams = dataclasses.field(default_factory=DataParams)
     head: HeadParams = dataclasses.field(default_factory=HeadParams)
     loop: LoopParams = dataclasses.field(default_factory=LoopParams)
+    evaluation: EvaluationParams = dataclasses.field(default_factory=EvaluationParams)
+
+    def __post_init__(self) -> None:
+        budget = self.budget_seconds
+        _check(budget == 0 or budget >= MIN_BUDGET, "budget_seconds", budget, f"at least {MIN_BUDGET}, or 0 for none")
 
     def save(self, path: Path) -> None:
         """Write the settings as JSON."""
@@ -155,8 +217,9 @@ class TrainParams:
         """
         try:
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            parts = {"data": DataParams, "head": HeadParams, "loop": LoopParams}
-            built = {name: part(**_tuples(values.pop(name))) for name, part in parts.items()}
+            parts = {"data": DataParams, "head": HeadParams, "loop": LoopParams, "evaluation": EvaluationParams}
+            values.get("loop", {}).pop("budget_seconds", None)  # older runs had a budget for training alone
+            built = {name: part(**_tuples(values.pop(name, {}))) for name, part in parts.items()}
             return cls(**values, **built)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise EagleEdgeError(f"{path}: not the settings of a training run ({error})") from None

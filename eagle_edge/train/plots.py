@@ -21,8 +21,13 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return out
 
 
-def write_plots(folder: Path) -> list[Path]:
-    """Write loss.png, acceptance.png and tau.png into ``folder``; none where there is nothing to show."""
+def write_plots(folder: Path, figures: dict[str, Any] | None = None) -> list[Path]:
+    """Write loss.png, acceptance.png and tau.png into ``folder``; none where there is nothing to show.
+
+    Args:
+        folder: of the run.
+        figures: of the finished head, as figures.json has them; the end points of the measured curves.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -36,7 +41,7 @@ def write_plots(folder: Path) -> list[Path]:
     def save(name: str, ylabel: str, curves: list[tuple[str, list[Any], list[Any]]]) -> None:
         figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
         for label, x, y in curves:
-            axes.plot(x, y, label=label or None)
+            axes.plot(x, y, marker="o" if len(x) < 3 else None, label=label or None)
         axes.set_xlabel("answer tokens seen")
         axes.set_ylabel(ylabel)
         if any(label for label, _, _ in curves):
@@ -56,8 +61,23 @@ def write_plots(folder: Path) -> list[Path]:
             "first candidate is the target's choice",
             [(f"depth {depth + 1}", tokens, [m["first"][depth] for m in watched]) for depth in depths],
         )
-        save("tau.png", "tokens per evaluation, chain", [("", tokens, [_chain_tau(m["first"]) for m in watched])])
+        curves = [
+            ("chain, estimated from teacher-forced acceptance", tokens, [_chain_tau(m["first"]) for m in watched])
+        ]
+        save("tau.png", "tokens per target evaluation", curves + _measured(watched, figures or {}))
     return written
+
+
+def _measured(watched: list[dict[str, Any]], figures: dict[str, Any]) -> list[tuple[str, list[Any], list[Any]]]:
+    """The curves that were measured through the engine: while training, and at its end."""
+    out = []
+    for shape in ("tree", "chain"):
+        points = [(m["tokens"], m[f"tau_{shape}"]) for m in watched if f"tau_{shape}" in m]
+        if shape in figures.get("held_out", {}):
+            points.append((watched[-1]["tokens"], figures["held_out"][shape]["tau"]))
+        if points:
+            out.append((f"{shape}, measured through the engine", [x for x, _ in points], [y for _, y in points]))
+    return out
 
 
 def _chain_tau(first: list[float]) -> float:

@@ -1,4 +1,4 @@
-"""Prompts: from files, and written by the target itself after the user header of its chat template."""
+"""Prompts: from files, written by the target itself after its template's user header, or about what it said earlier."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from ..errors import FileFormatError, PairError
 from ..target import Target
+from .shards import Corpus
 from .streams import Job, run_jobs
 
-__all__ = ["OPENERS", "own_prompts", "prompt_key", "read_prompts", "user_header"]
+__all__ = ["OPENERS", "own_prompts", "passage_prompts", "prompt_key", "read_prompts", "user_header"]
 
 # How requests begin. Sampling after one of these spreads what a small model writes over more kinds of requests.
 _OPENERS = """
@@ -34,6 +35,14 @@ Write a test for|Refactor
 """
 OPENERS = _OPENERS.strip().replace("\n", "|").split("|")
 
+# What to do with a passage that follows.
+_TASKS = """
+Summarize: |Summarize the following text in a few sentences. |What are the main points of this text?
+TL;DR: |Rewrite this in simpler words: |Correct any mistakes in the following: |Continue this text:
+Answer with one paragraph: what is this about? |Turn this into a list of key facts:
+"""
+TASKS = [task.strip() for task in _TASKS.strip().replace("\n", "|").split("|")]
+
 MIN_OWN_TOKENS = 4
 
 
@@ -46,7 +55,8 @@ def read_prompts(path: Path) -> list[str]:
         FileFormatError: no such file, a line that is not understood, or no prompt at all.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): JSON strings may hold U+2028 and other characters it takes for the end of a line.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise FileFormatError(f"{path}: cannot be read: {error}") from None
     prompts = []
@@ -153,6 +163,35 @@ def _own_prompt(target: Target, job: Job, n_header: int) -> str:
         return ""
     prompt = b"".join(target.piece(token) for token in ids).decode("utf-8", "replace").strip()
     return "" if "\ufffd" in prompt else prompt
+
+
+def passage_prompts(
+    target: Target, corpus: Corpus, wanted: int, seed: tuple[int, ...], max_tokens: int, seen: set[str]
+) -> list[str]:
+    """``wanted`` prompts, or as many as there is text for, to summarise or rewrite what the target said earlier.
+
+    Args:
+        target: turns tokens into text.
+        corpus: earlier answers; each is used at most once.
+        wanted: how many.
+        seed: decides which answers are joined under which task.
+        max_tokens: of a prompt's passage; lengths are spread evenly up to it.
+        seen: what is already there, as ``prompt_key`` says it; extended.
+    """
+    rng = np.random.default_rng(seed)
+    order = list(rng.permutation(len(corpus)))
+    out: list[str] = []
+    while order and len(out) < wanted:
+        size, tokens = int(rng.integers(max_tokens // 6, max_tokens + 1)), list[int]()
+        while order and len(tokens) < size:
+            passage = corpus[int(order.pop())]
+            tokens += passage.tokens[passage.answer].tolist()
+        text = b"".join(target.piece(token) for token in tokens[:size]).decode("utf-8", "ignore").strip()
+        prompt = f"{TASKS[rng.integers(len(TASKS))]} {text}"
+        if text and prompt_key(prompt) not in seen:
+            seen.add(prompt_key(prompt))
+            out.append(prompt)
+    return out
 
 
 def prompt_key(prompt: str) -> str:

@@ -1,4 +1,4 @@
-"""One command from a GGUF to a head: prompts, answers with features, vocabulary, training, export, conversion, card.
+"""One command from a GGUF to a head: prompts, answers with features, vocabulary, training, export, evaluation, card.
 
 Every stage leaves its result in the run's folder and is skipped or continued when it is there, so that the same command
 takes up a run that was interrupted anywhere.
@@ -9,35 +9,36 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
+import tempfile
+import time
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
-from eagle_edge_convert import convert_head
 
-from ..config import TargetParams
 from ..errors import EagleEdgeError
 from ..head_format import HeadConfig
-from ..target import Target
-from ..template import ChatTemplate
-from .answers import Recorder, finished_shards, stream_context
-from .card import write_card
-from .export import export_checkpoint
-from .loop import Report, Trainer
+from ..questions import load_questions
+from .answers import finished_shards
+from .budget import Clock, Plan, duration
+from .finish import FILES, Probe, finish, is_finished
+from .live import LiveCorpus
+from .loop import Trainer
 from .model import Head
 from .params import TrainParams
-from .plots import write_plots
-from .shards import Corpus, bytes_per_token, from_bf16
+from .record import Goal, record
+from .shards import Corpus, from_bf16
 from .start import initialise, tap_sizes
 from .target_weights import TargetWeights, read_target_weights
 from .vocabulary import Vocabulary, choose
+from .warm_start import WarmStart, read_start
+from .watching import Report
 
 __all__ = ["Progress", "train"]
 
-# The most that the caches of all streams may take; large targets get fewer streams.
-STREAM_CACHE_BYTES = 2 << 30
+# Steps that training speed is measured on: enough to tell, and a few seconds.
+MEASURED_STEPS = 3
 
 
 class Progress(Protocol):
@@ -50,43 +51,154 @@ class Progress(Protocol):
         """The training loop has something to show."""
 
 
-def train(params: TrainParams, progress: Progress) -> Path:
-    """Run or continue the run in ``params.output`` and return the head's GGUF.
+def train(params: TrainParams, progress: Progress, started: float | None = None) -> Path:
+    """Run or continue the run in ``params.output`` and return the head's GGUF; figures are in its figures.json.
+
+    Args:
+        params: what to do.
+        progress: is told how far it is.
+        started: ``time.monotonic()`` from when on the budget counts; now by default.
 
     Raises:
-        FileFormatError: the target or a prompt file cannot be read.
-        PairError: no head can be trained for this target.
+        FileFormatError: the target, the head to start from, or a prompt file cannot be read.
+        PairError: no head can be trained for this target, or not from that head.
         EagleEdgeError: the folder holds another run, the disk is too small, or there is too little data.
     """
+    started = time.monotonic() if started is None else started
+    if params.evaluation.questions:
+        load_questions(
+            Path(params.evaluation.questions), params.evaluation.sets
+        )  # a wrong name shows now, not at the end
     weights = read_target_weights(Path(params.target))
     folder = Path(params.output)
     folder.mkdir(parents=True, exist_ok=True)
+    start = read_start(Path(params.start_from), Path(params.target), folder) if params.start_from else None
     params = _claim(params, folder)
+    if is_finished(folder, params):
+        return folder / FILES["q8_0"]
     torch.set_num_threads(params.loop.n_threads or os.cpu_count() or 1)
-    taps = params.head.taps or (2, weights.n_layer // 2, weights.n_layer - 3)
-    _record(params, taps, weights, folder, progress)
-    corpus = Corpus(finished_shards(folder / "shards"))
-    vocabulary = _vocabulary(params, corpus, weights, folder)
-    progress.stage("vocabulary", 1.0, f"{len(vocabulary.ids)} tokens cover {vocabulary.coverage:.1%} of the answers")
-    head = Head(head_config(params, taps, weights, len(vocabulary.ids)), weights.embedding)
-    sample = np.concatenate([from_bf16(corpus[i].taps) for i in range(min(16, len(corpus)))])
-    initialise(head, vocabulary, weights, tap_sizes(sample, len(taps)), params.seed)
-    trainer = Trainer(head.to(_device()), corpus, vocabulary, params.loop, params.seed, folder)
-    trainer.run(progress.report)
-    progress.stage("export", 0.0, "checkpoint, GGUF, card")
-    export_checkpoint(head, vocabulary, folder / "head")
-    gguf_path = folder / "head-q8_0.gguf"
-    convert_head(folder / "head", params.target, gguf_path, "q8_0", check=False)
-    write_plots(folder)
-    write_card(folder, params, head.config, vocabulary, corpus, trainer)
-    progress.stage("export", 1.0, str(gguf_path))
-    return gguf_path
+    try:
+        return _Run(params, folder, weights, start, progress, Clock(folder, params.budget_seconds, started)).run()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise EagleEdgeError(f"{folder}: cannot be written ({reason}); the same command goes on from there") from None
+
+
+class _Run:
+    """The stages, and what they share."""
+
+    def __init__(
+        self,
+        params: TrainParams,
+        folder: Path,
+        weights: TargetWeights,
+        start: WarmStart | None,
+        progress: Progress,
+        clock: Clock,
+    ) -> None:
+        self.params, self.folder, self.weights, self.start = params, folder, weights, start
+        self.progress, self.clock = progress, clock
+        middle = (2, weights.n_layer // 2, weights.n_layer - 3)
+        self.taps = start.config.taps if start else params.head.taps or middle
+
+    def run(self) -> Path:
+        """All stages in turn."""
+        goal = Goal(self.params, self.clock, self._training_speed, self._show)
+        record(self.params, self.taps, self.weights, self.folder, goal, self._stage)
+        corpus = self._corpus()
+        vocabulary = self._vocabulary(corpus)
+        covered = f"{len(vocabulary.ids)} tokens cover {vocabulary.coverage:.1%} of the answers"
+        self._stage("vocabulary", 1.0, covered)
+        trainer = Trainer(
+            self._head(vocabulary, corpus).to(_device()),
+            corpus,
+            vocabulary,
+            self.params.loop,
+            self.params.seed,
+            self.folder,
+        )
+        self._allot(trainer)
+        trainer.run(self._report, Probe(self.params, self.folder, trainer))
+        return finish(self.params, self.folder, trainer, self.clock, self._stage)
+
+    # -- time and progress ---------------------------------------------------------------------------------------------
+
+    def _stage(self, name: str, done: float, text: str) -> None:
+        self.clock.tick()
+        self.progress.stage(name, done, text)
+
+    def _report(self, report: Report) -> None:
+        self.clock.tick()
+        self.progress.report(report)
+
+    def _show(self, plan: Plan) -> None:
+        self._stage("plan", 1.0, f"of {duration(self.clock.budget)}: {plan.line()}")
+
+    def _allot(self, trainer: Trainer) -> None:
+        """Give training what is left of the budget, less what comes after it."""
+        self.clock.tick()
+        if self.clock.budget > 0:
+            trainer.allotted = max(1e-3, trainer.seconds + self.clock.left - self.clock.finish_seconds)
+
+    def _training_speed(self) -> float:
+        """Answer tokens a second that training gets through, tried on the answers so far."""
+        self._stage("plan", 0.0, "measuring the speed of training")
+        corpus = self._corpus()
+        counts = corpus.counts(self.weights.n_vocab)
+        ids = self.start.ids if self.start else choose(counts, self._n_draft_vocab()).ids
+        vocabulary = Vocabulary(ids, self.weights.n_vocab, 0.0)
+        head = self._head(vocabulary, corpus).to(_device())
+        with tempfile.TemporaryDirectory() as scratch:
+            trainer = Trainer(head, corpus, vocabulary, self.params.loop, self.params.seed, Path(scratch))
+            return trainer.speed(MEASURED_STEPS)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _corpus(self) -> Corpus:
+        shards = finished_shards(self.folder / "shards")
+        corpus = Corpus(shards)
+        if not self.params.online and corpus.tap_width:
+            return corpus
+        if not self.params.online:
+            raise EagleEdgeError(f"{self.folder}: its answers were stored without features; go on with --online")
+        return LiveCorpus(shards, Path(self.params.target), self.taps, self.params.loop.n_ctx)
+
+    def _vocabulary(self, corpus: Corpus) -> Vocabulary:
+        """The draft vocabulary: that of the head to go on from, or chosen once."""
+        n_vocab, path = self.weights.n_vocab, self.folder / "vocabulary.json"
+        if self.start is not None:
+            return Vocabulary(self.start.ids, n_vocab, 0.0).covering(corpus.counts(n_vocab))
+        if path.exists():
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            return Vocabulary(np.array(stored["ids"], np.int64), n_vocab, stored["coverage"])
+        out = choose(corpus.counts(n_vocab), self._n_draft_vocab())
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps({"coverage": out.coverage, "ids": out.ids.tolist()}), encoding="utf-8")
+        os.replace(partial, path)
+        return out
+
+    def _n_draft_vocab(self) -> int:
+        """R; 0 in the settings stands for every token."""
+        return min(self.params.head.n_draft_vocab or self.weights.n_vocab, self.weights.n_vocab)
+
+    def _head(self, vocabulary: Vocabulary, corpus: Corpus) -> Head:
+        """The head before its first step: the one to go on from, or a new one."""
+        if self.start is not None:
+            head = Head(self.start.config, self.weights.embedding, self.weights.output)
+            head.load_state_dict(self.start.weights)
+            return head
+        config = head_config(self.params, self.taps, self.weights, len(vocabulary.ids))
+        head = Head(config, self.weights.embedding, self.weights.output)
+        sample = np.concatenate([from_bf16(passage.taps) for passage in corpus.passages(range(min(16, len(corpus))))])
+        initialise(head, vocabulary, self.weights, tap_sizes(sample, len(self.taps)), self.params.seed)
+        return head
 
 
 def head_config(params: TrainParams, taps: tuple[int, ...], target: TargetWeights, n_draft_vocab: int) -> HeadConfig:
     """The head that ``params`` describe for ``target``."""
     chosen = params.head
     return HeadConfig(
+        kind=chosen.kind,
         taps=taps,
         n_embd=target.n_embd,
         n_embd_target=target.n_embd,
@@ -109,7 +221,8 @@ def head_config(params: TrainParams, taps: tuple[int, ...], target: TargetWeight
 def _claim(params: TrainParams, folder: Path) -> TrainParams:
     """Mark the folder as this run's and give its settings; refuse a run with other data or another head.
 
-    More answers and another schedule continue a run. Its rounds keep their size, which their contents follow from.
+    More answers, more time and another schedule continue a run. Its rounds keep their size, which their contents follow
+    from.
     """
     path = folder / "params.json"
     if path.exists():
@@ -117,56 +230,17 @@ def _claim(params: TrainParams, folder: Path) -> TrainParams:
         data = dataclasses.replace(params.data, prompts_per_round=before.data.prompts_per_round)
         params = dataclasses.replace(params, data=data)
         data = dataclasses.replace(before.data, answer_tokens=data.answer_tokens)
-        expected = dataclasses.replace(before, output=params.output, loop=params.loop, data=data)
+        free = {name: getattr(params, name) for name in ("output", "loop", "budget_seconds", "online", "evaluation")}
+        expected = dataclasses.replace(before, data=data, **free)
         names = [f.name for f in dataclasses.fields(params) if getattr(params, f.name) != getattr(expected, f.name)]
         if names:
             raise EagleEdgeError(
                 f"{folder}: holds a run with another {', '.join(names)}; name another folder or delete it"
             )
-    params.save(path)
+    partial = path.with_suffix(".partial")
+    params.save(partial)
+    os.replace(partial, path)
     return params
-
-
-def _record(
-    params: TrainParams, taps: tuple[int, ...], weights: TargetWeights, folder: Path, progress: Progress
-) -> None:
-    """Have the target answer until there is enough."""
-    data = params.data
-    shards = folder / "shards"
-    have = Corpus(finished_shards(shards)).n_answer_tokens()
-    if have >= data.answer_tokens:
-        return
-    per_token = bytes_per_token(len(taps) * weights.n_embd, data.n_likely)
-    # Prompts are stored too; they are about half as long as the answers.
-    needed, free = int(1.6 * per_token * (data.answer_tokens - have)), shutil.disk_usage(folder).free
-    if needed > 0.95 * free:
-        raise EagleEdgeError(f"{folder}: the features need about {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
-    progress.stage("answers", have / data.answer_tokens, f"{needed / 1e9:.1f} GB of features to write")
-    n_streams = min(data.n_streams, max(1, STREAM_CACHE_BYTES // (stream_context(data) * _cache_bytes(weights))))
-    settings = TargetParams(n_ctx=stream_context(data), n_batch=512, max_nodes=n_streams, streams=True)
-    with Target(params.target, settings) as target:
-        recorder = Recorder(target, ChatTemplate.of(target), taps, data, params.seed, folder)
-
-        def on_tokens(n: int) -> None:
-            progress.stage("answers", min(1.0, n / data.answer_tokens), f"{n} of {data.answer_tokens} answer tokens")
-
-        recorder.run(on_tokens)
-
-
-def _cache_bytes(weights: TargetWeights) -> int:
-    """Bytes of one position in a stream's cache: float16 keys and values of all layers."""
-    return weights.n_layer * weights.n_head_kv * weights.head_dim * 2 * 2
-
-
-def _vocabulary(params: TrainParams, corpus: Corpus, target: TargetWeights, folder: Path) -> Vocabulary:
-    """The draft vocabulary, chosen once."""
-    path = folder / "vocabulary.json"
-    if path.exists():
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return Vocabulary(np.array(stored["ids"], np.int64), target.n_vocab, stored["coverage"])
-    out = choose(corpus.counts(target.n_vocab), min(params.head.n_draft_vocab, target.n_vocab))
-    path.write_text(json.dumps({"coverage": out.coverage, "ids": out.ids.tolist()}), encoding="utf-8")
-    return out
 
 
 def _device() -> torch.device:

@@ -32,7 +32,7 @@ class Passage:
     Attributes:
         tokens: [n] int32.
         answer: [n] bool, True for the tokens of answers.
-        taps: [n, K*E] uint16, the bits of bfloat16.
+        taps: [n, K*E] uint16, the bits of bfloat16; [n, 0] where they are read again when wanted.
         likely_ids: [n, C] int32 the likeliest tokens after each position, best first.
         likely_logprobs: [n, C] float16.
     """
@@ -96,6 +96,15 @@ class Corpus:
     def __getitem__(self, index: int) -> Passage:
         shard, start, end = self._places[index]
         return Passage(*(self._shards[shard][field][start:end] for field in _FIELDS))
+
+    def passages(self, indices: Iterable[int]) -> list[Passage]:
+        """Several passages, with their taps."""
+        return [self[index] for index in indices]
+
+    @property
+    def tap_width(self) -> int:
+        """K*E of the stored taps; 0 where a shard stores none."""
+        return min((int(shard["taps"].shape[1]) for shard in self._shards), default=0)
 
     def n_answer_tokens(self) -> int:
         """Tokens of answers in all passages."""

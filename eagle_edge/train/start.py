@@ -43,6 +43,9 @@ def initialise(head: Head, vocabulary: Vocabulary, target: TargetWeights, sizes:
         if parameter.ndim == 2:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) / math.sqrt(parameter.shape[1]))
     config = head.config
+    if config.kind == "eagle1":
+        _balance(head, float(sizes[0]))
+        return
     if config.fc and not (config.norm_before_fc or config.fc_norm):
         head.fc.weight.div_(torch.from_numpy(sizes).repeat_interleave(config.n_embd_target))
     if config.n_embd != target.n_embd:
@@ -55,3 +58,9 @@ def initialise(head: Head, vocabulary: Vocabulary, target: TargetWeights, sizes:
         head.midlayer.mlp.up_proj.weight.copy_(up)
         head.midlayer.mlp.down_proj.weight.copy_(down)
         head.midlayer.post_attention_layernorm.weight.copy_(norm)
+
+
+def _balance(head: Head, size: float) -> None:
+    """Let fc of an EAGLE-1 head see the small embedding as well as the large feature, and give what is as large."""
+    embedding = head.embedding[:: max(1, len(head.embedding) // 1024)].float().square().mean().sqrt()
+    head.fc.weight[:, : head.config.n_embd] *= size / embedding.clamp(min=1e-6)

@@ -6,15 +6,15 @@ target saw on the way (taps, likely next tokens) is kept when asked for: it cost
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ..target import Evaluation, Target
+from .likeliest import Likeliest
 from .shards import Passage, to_bf16
 
 __all__ = ["Job", "run_jobs"]
@@ -75,30 +75,43 @@ def run_jobs(target: Target, jobs: Iterator[Job], n_likely: int = 0) -> Iterator
         n_likely: C, the next tokens to keep of every distribution.
     """
     target.clear_stream()
+    likeliest = Likeliest(target.params.max_nodes, target.n_vocab)
     running: dict[int, Job] = {}
     free = list(range(target.params.max_nodes))[::-1]
     try:
         while True:
             while free and (job := next(jobs, None)) is not None:
                 stream = free.pop()
-                if _start(target, stream, job, n_likely):
+                if _start(target, likeliest, stream, job, n_likely):
                     running[stream] = job
                 else:
                     free.append(stream)
                     yield job
             if not running:
                 return
-            for stream in _advance(target, running, n_likely):
-                free.append(stream)
-                yield running.pop(stream)
+            _close_gaps(target, running, free)
+            finished = _advance(target, likeliest, running, n_likely)
+            done = [running.pop(stream) for stream in finished]
+            free = sorted([*free, *finished], reverse=True)
+            yield from done
     finally:
         target.clear_stream()
 
 
-def _start(target: Target, stream: int, job: Job, n_likely: int) -> bool:
+def _close_gaps(target: Target, running: dict[int, Job], free: list[int]) -> None:
+    """Move sequences down until the running streams are 0, 1, 2, ...; ``free`` is descending and stays so."""
+    while free and running and (last := max(running)) > free[-1]:
+        lowest = free.pop()
+        target.move_stream(last, lowest)
+        running[lowest] = running.pop(last)
+        free.append(last)
+        free.sort(reverse=True)
+
+
+def _start(target: Target, likeliest: Likeliest, stream: int, job: Job, n_likely: int) -> bool:
     """Read the prompt of a job into an empty stream; False when it ends at once."""
     target.clear_stream(stream)
-    n_batch = target.params.n_batch
+    n_batch = target.n_prefill
     for start in range(0, len(job.ids), n_batch):
         part = job.ids[start : start + n_batch]
         last = start + len(part) == len(job.ids)
@@ -106,11 +119,11 @@ def _start(target: Target, stream: int, job: Job, n_likely: int) -> bool:
         evaluation = target.eval_streams(part, [stream] * len(part), wanted)
         if n_likely:
             job.taps.append(to_bf16(evaluation.taps(range(len(part)))))
-    _choose(target, evaluation, [len(part) - 1], [job], n_likely)
+    _choose(target, likeliest, evaluation, [len(part) - 1], [job], n_likely)
     return not _finished(target, job)
 
 
-def _advance(target: Target, running: dict[int, Job], n_likely: int) -> list[int]:
+def _advance(target: Target, likeliest: Likeliest, running: dict[int, Job], n_likely: int) -> list[int]:
     """One token for every running job; the streams of those that are finished."""
     streams = sorted(running)
     jobs = [running[stream] for stream in streams]
@@ -118,16 +131,15 @@ def _advance(target: Target, running: dict[int, Job], n_likely: int) -> list[int
     if n_likely:
         for job, row in zip(jobs, to_bf16(evaluation.taps(range(len(jobs)))), strict=True):
             job.taps.append(row[None])
-    _choose(target, evaluation, range(len(jobs)), jobs, n_likely)
+    _choose(target, likeliest, evaluation, range(len(jobs)), jobs, n_likely)
     return [stream for stream, job in zip(streams, jobs, strict=True) if _finished(target, job)]
 
 
-def _choose(target: Target, evaluation: Evaluation, rows: Any, jobs: list[Job], n_likely: int) -> None:
+def _choose(
+    target: Target, likeliest: Likeliest, evaluation: Evaluation, rows: Sequence[int], jobs: list[Job], n_likely: int
+) -> None:
     """Append the next token to each job, and keep what else was likely."""
-    logits = torch.from_numpy(np.stack([evaluation.logits(row) for row in rows]))
-    normaliser = logits.logsumexp(1, keepdim=True)
-    values, ids = logits.topk(min(max(N_CANDIDATES, n_likely), target.n_vocab))
-    logprobs, candidates = (values - normaliser).numpy(), ids.numpy().astype(np.int32)
+    candidates, logprobs = likeliest.find(evaluation, rows, min(max(N_CANDIDATES, n_likely), target.n_vocab))
     for job, logprob, candidate in zip(jobs, logprobs, candidates, strict=True):
         if n_likely:
             job.likely_ids.append(candidate[:n_likely].copy())

@@ -62,6 +62,8 @@ def read_target_weights(path: Path) -> TargetWeights:
             raise PairError(f"{path}: has no {name}, so no head can be trained for it")
     n_embd, n_layer = header.get(f"{arch}.embedding_length", int), header.get(f"{arch}.block_count", int)
     n_head = _size(header, f"{arch}.attention.head_count")
+    if n_head < 1:
+        raise PairError(f"{path}: {arch} has no attention heads, so no head can be trained for it")
     embedding = _tensor(tensors, "token_embd.weight").bfloat16()
     output = _tensor(tensors, "output.weight").bfloat16() if "output.weight" in tensors else embedding
     mlp = _last_mlp(tensors, n_layer - 1, n_embd)

@@ -37,7 +37,7 @@ class Batch:
 def unroll(
     head: Head, batch: Batch, n_steps: int, keep: float = 1.0, generator: torch.Generator | None = None
 ) -> list[tuple[Tensor, Tensor]]:
-    """For each step j, the columns [M'] of ``rows`` it carried and [B, M', H], the inputs of ``lm_head`` there.
+    """For each step j, the columns [M'] of ``rows`` it carried and [B, M', H], the inputs of ``head.output`` there.
 
     The output of step j at row t predicts the token at t + 2 + j. Only the rows go through the layer; every other
     position gives its keys and values once. Rows do not see each other after step 0, so each step may carry on a random

@@ -14,7 +14,7 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """R target ids in ascending order.
+    """R target ids, ascending unless they were taken over from a head.
 
     Attributes:
         ids: [R] int64 target id of each draft id (``d2t`` as llama.cpp stores it; checkpoints store ``ids - arange``).
@@ -31,6 +31,10 @@ class Vocabulary:
         out = np.full(self.n_vocab, -1, np.int64)
         out[self.ids] = np.arange(len(self.ids))
         return out
+
+    def covering(self, counts: npt.NDArray[np.float64]) -> Vocabulary:
+        """The same ids with their coverage of ``counts`` [V]."""
+        return Vocabulary(self.ids, self.n_vocab, float(counts[self.ids].sum() / max(counts.sum(), 1e-9)))
 
 
 def choose(counts: npt.NDArray[np.float64], size: int) -> Vocabulary:

@@ -15,22 +15,12 @@ const weight_layout * layout_of(const ggml_tensor * weight) {
     return plain && current.active->multiply(weight->type) != nullptr ? layout : nullptr;
 }
 
-// Run body(0..n-1) on a few threads where the work is worth starting them.
-template <typename Body> static void in_parallel(int64_t n, size_t n_bytes, Body body) {
-    constexpr size_t WORTH_A_THREAD = 1 << 20;
-    const int64_t n_threads = std::min<int64_t>({n, int64_t(n_bytes / WORTH_A_THREAD) + 1, 8, std::max(1u, std::thread::hardware_concurrency())});
-    const auto share = [=](int64_t i) {
-        for (int64_t k = n * i / n_threads; k < n * (i + 1) / n_threads; ++k) {
-            body(k);
-        }
-    };
-    std::vector<std::thread> threads;
-    for (int64_t i = 1; i < n_threads; ++i) {
-        threads.emplace_back(share, i);
-    }
-    share(0);
-    for (std::thread & thread : threads) {
-        thread.join();
+void in_shares(int64_t n, size_t n_bytes, const std::function<void(int64_t first, int64_t last)> & share) {
+    constexpr size_t WORTH_A_THREAD = 32 << 10; // bytes
+    const int n_threads = int(std::min<int64_t>({n, int64_t(n_bytes / WORTH_A_THREAD) + 1, 8, std::max(1u, std::thread::hardware_concurrency())}));
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int i = 0; i < n_threads; ++i) {
+        share(n * i / n_threads, n * (i + 1) / n_threads);
     }
 }
 
@@ -40,8 +30,13 @@ static void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void *
     GGML_ASSERT(layout != nullptr && offset == 0 && size == ggml_nbytes(tensor));
     const size_t group_bytes = ROWS * tensor->nb[1];
     const int64_t n_groups = tensor->ne[1] / ROWS, n_blocks = tensor->ne[0] / layout->block_values;
-    in_parallel(n_groups, size, [=](int64_t g) {
-        layout->lay_group((const uint8_t *) data + g * group_bytes, (uint8_t *) tensor->data + g * group_bytes, n_blocks);
+    in_shares(n_groups, size, [=](int64_t first, int64_t last) {
+        const uint8_t * from = (const uint8_t *) data + first * group_bytes;
+        uint8_t * to = (uint8_t *) tensor->data + first * group_bytes;
+        prepare_copy(from, to, (last - first) * group_bytes);
+        for (int64_t g = first; g < last; ++g, from += group_bytes, to += group_bytes) {
+            layout->lay_group(from, to, n_blocks);
+        }
     });
 }
 
@@ -62,7 +57,7 @@ static const char * get_name(ggml_backend_buffer_type_t) {
 static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
     if (buffer != nullptr) {
-        fault_in_large_pages(buffer->get_base(buffer), size);
+        fault_in(buffer->get_base(buffer), size);
         buffer->buft = type;
         buffer->set_tensor = set_tensor;
         buffer->get_tensor = get_tensor;

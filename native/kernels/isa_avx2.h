@@ -22,6 +22,12 @@ struct isa {
     static floats load_bfloat(const void * p) {
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) p)), 16));
     }
+    // The low and the high halves of LANES dwords, as floats.
+    static void load_bfloat_pairs(const void * p, floats & low, floats & high) {
+        const __m256i pairs = _mm256_loadu_si256((const __m256i *) p);
+        low  = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+        high = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xffff0000))));
+    }
     static floats add(floats a, floats b) { return _mm256_add_ps(a, b); }
     static floats sub(floats a, floats b) { return _mm256_sub_ps(a, b); }
     static floats mul(floats a, floats b) { return _mm256_mul_ps(a, b); }

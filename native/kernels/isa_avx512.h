@@ -22,6 +22,12 @@ struct isa {
     static floats load_bfloat(const void * p) {
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p)), 16));
     }
+    // The low and the high halves of LANES dwords, as floats.
+    static void load_bfloat_pairs(const void * p, floats & low, floats & high) {
+        const ints pairs = _mm512_loadu_si512(p);
+        low  = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+        high = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(int(0xffff0000))));
+    }
     static floats add(floats a, floats b) { return _mm512_add_ps(a, b); }
     static floats sub(floats a, floats b) { return _mm512_sub_ps(a, b); }
     static floats mul(floats a, floats b) { return _mm512_mul_ps(a, b); }

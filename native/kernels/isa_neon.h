@@ -19,6 +19,12 @@ struct isa {
     static void   store(float * p, floats x) { vst1q_f32(p, x); }
     static floats load_half(const void * p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *) p))); }
     static floats load_bfloat(const void * p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *) p), 16)); }
+    // The low and the high halves of LANES dwords, as floats.
+    static void load_bfloat_pairs(const void * p, floats & low, floats & high) {
+        const uint32x4_t pairs = vld1q_u32((const uint32_t *) p);
+        low  = vreinterpretq_f32_u32(vshlq_n_u32(pairs, 16));
+        high = vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xffff0000)));
+    }
     static floats add(floats a, floats b) { return vaddq_f32(a, b); }
     static floats sub(floats a, floats b) { return vsubq_f32(a, b); }
     static floats mul(floats a, floats b) { return vmulq_f32(a, b); }

@@ -1,7 +1,15 @@
 # CPU kernels: each instruction set is a translation unit with its own flags, chosen at run time.
 target_sources(_native PRIVATE
   kernels/install.cpp kernels/paths.cpp kernels/buffer.cpp kernels/layout.cpp kernels/multiply.cpp kernels/attention.cpp
-  kernels/memory.cpp)
+  kernels/memory.cpp kernels/broken_amx.cpp)
+
+# Weights are laid by the threads ggml computes with; without OpenMP, by one.
+find_package(OpenMP COMPONENTS CXX)
+if(OpenMP_CXX_FOUND)
+  target_link_libraries(_native PRIVATE OpenMP::OpenMP_CXX)
+else()
+  set_source_files_properties(kernels/buffer.cpp PROPERTIES COMPILE_OPTIONS -Wno-unknown-pragmas)
+endif()
 
 # Contraction would let the compiler decide which operations are fused, and the paths would differ in their last bits.
 set(_kernel_flags "-O3 -ffp-contract=off -fno-trapping-math -fno-math-errno")

@@ -82,10 +82,11 @@ template <class W> struct floating {
             for (int c = 0; c < C; ++c) {
                 even[c] = odd[c] = isa::zero();
             }
-            const uint8_t * w = group + 2 * lane;
+            const uint8_t * w = group;
             for (int k = 0; k < n_blocks * BLOCK; k += 2, w += 2 * FIELD, x += 2 * C) {
                 prefetch<C == 1>(w, 2 * FIELD);
-                const isa::floats w0 = W::load(w), w1 = W::load(w + FIELD);
+                isa::floats w0, w1;
+                W::load(w, lane, w0, w1);
                 for (int c = 0; c < C; ++c) {
                     even[c] = isa::fma(w0, isa::all(x[c]), even[c]);
                     odd[c]  = isa::fma(w1, isa::all(x[C + c]), odd[c]);

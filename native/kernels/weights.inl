@@ -150,12 +150,18 @@ struct weights_q6_k {
     }
 };
 
+// Two weights of a row, K = 2k and 2k + 1, at a time.
 struct weights_f16 {
-    static isa::floats load(const uint8_t * p) { return isa::load_half(p); }
+    static void load(const uint8_t * p, int lane, isa::floats & even, isa::floats & odd) {
+        even = isa::load_half(p + 2 * lane);
+        odd  = isa::load_half(p + FIELD + 2 * lane);
+    }
 };
 
 struct weights_bf16 {
-    static isa::floats load(const uint8_t * p) { return isa::load_bfloat(p); }
+    static void load(const uint8_t * p, int lane, isa::floats & even, isa::floats & odd) {
+        isa::load_bfloat_pairs(p + 4 * lane, even, odd);
+    }
 };
 
 } // namespace
