@@ -117,7 +117,9 @@ def head(
 
     eagle-edge convert target downloads/Llama-3.1-8B-Instruct -o llama-3.1-8b-q4_0.gguf --quantize q4_0
 
-    eagle-edge convert target FOLDER -o models/ --quantize iq2_xs --imatrix imatrix.gguf""",
+    eagle-edge convert target FOLDER -o models/ --quantize iq2_xs --imatrix imatrix.gguf
+
+    eagle-edge convert target FOLDER -o model.gguf --for-draft    # would an output matrix of its own pay off here?""",
 )
 def target(
     checkpoint: Annotated[Path, typer.Argument(help="Hugging Face folder: config.json, weights, tokenizer.")],
@@ -165,14 +167,14 @@ def target(
             n_bytes=result.n_bytes,
             notes=result.notes,
             proof=_as_json(result.proof),
-            cost=_as_json(result.cost),
+            cost=[asdict(cost) for cost in result.cost] if isinstance(result.cost, tuple) else result.cost,
         )
         return
     print(f"{result.path}: {result.n_bytes / 1e6:.1f} MB")
     if result.proof is not None:
         print(result.proof)
-    if result.cost is not None:
-        print(result.cost)
+    for cost in (result.cost,) if isinstance(result.cost, str) else result.cost or ():
+        print(cost)
 
 
 def export(

@@ -13,6 +13,7 @@ from eagle_edge.errors import FileFormatError
 from eagle_edge.gguf_header import read_header
 
 from .draft_cost import DraftCost, measure_draft_cost
+from .encode import QUANTIZATIONS
 from .model_checks import ModelFacts, check_model
 from .proof import Proof, prove_model
 from .quantize import FILE_TYPES, FLOAT_TYPES, bits_per_weight, needs_imatrix, quantise, seconds_per_weight
@@ -34,7 +35,7 @@ class ConvertedModel:
     n_bytes: int
     notes: tuple[str, ...]
     proof: Proof | str | None
-    cost: DraftCost | None = None
+    cost: tuple[DraftCost, ...] | str | None = None
 
 
 def convert_target(
@@ -78,6 +79,8 @@ def convert_target(
         raise ValueError(f"quantize must be one of {', '.join(FILE_TYPES)}, got {quantize!r}")
     if needs_imatrix(quantize) and imatrix is None:
         raise ValueError(f"{quantize} needs an importance matrix; give one with --imatrix or choose a larger type")
+    if untie is not None and untie not in QUANTIZATIONS:
+        raise ValueError(f"--untie-output must be one of {', '.join(QUANTIZATIONS)}, got {untie!r}")
     source, path = Path(checkpoint), Path(output)
     if imatrix is not None and not Path(imatrix).is_file():
         raise FileFormatError(f"{imatrix}: no such file")
@@ -110,7 +113,7 @@ def convert_target(
             if fallbacks:
                 notes.append(f"rows are not whole blocks of that type: {', '.join(fallbacks)}")
         if untie is not None:
-            notes += _untied(partial, untie)
+            notes += _untied(partial, untie, first)
         read_header(partial)
         proof: Proof | str | None = None
         if check:
@@ -119,18 +122,18 @@ def convert_target(
             proof = prove_model(source, partial, coarsest, facts.n_params, trust_remote_code)
     cost = None
     if for_draft:
-        tell("measuring what verification costs here")
+        tell("measuring what verification costs here, with native kernels and with llama.cpp's")
         cost = measure_draft_cost(path)
     return ConvertedModel(path, path.stat().st_size, tuple(notes), proof, cost)
 
 
-def _untied(path: Path, quantize: str) -> list[str]:
+def _untied(path: Path, quantize: str, unquantised: Path) -> list[str]:
     """Rewrite a tied model in place; a note where there is nothing to do."""
     if not is_tied(path):
         return ["the model has an output matrix of its own: nothing to untie"]
     untied = path.with_name(f"{path.name}.untied")
     try:
-        untie_output(path, untied, quantize)
+        untie_output(path, untied, quantize, unquantised)
         untied.replace(path)
     finally:
         untied.unlink(missing_ok=True)

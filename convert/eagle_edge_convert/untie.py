@@ -9,8 +9,7 @@ import numpy as np
 
 from eagle_edge.gguf_header import read_header
 
-from .encode import encode_rows
-from .quantize import base_kind
+from .encode import QUANTIZATIONS, encode_rows, matrix_type
 from .target import matrix_rows
 
 __all__ = ["is_tied", "untie_output"]
@@ -23,18 +22,19 @@ def is_tied(path: Path) -> bool:
     return "output.weight" not in read_header(path).tensors
 
 
-def untie_output(source: Path, output: Path, quantize: str) -> None:
+def untie_output(source: Path, output: Path, quantize: str, embedding: Path | None = None) -> None:
     """Write the tied model ``source`` as ``output``, with its embedding once more as the output matrix.
 
-    Raises:
-        ValueError: not a storage type.
+    Args:
+        source: the model; its tensors are copied as they are.
+        output: another file.
+        quantize: how the new matrix is stored, one of ``encode.QUANTIZATIONS``.
+        embedding: a GGUF of the same model whose embedding has lost less; ``source`` by default.
     """
-    kind = base_kind(quantize)
-    header = read_header(source)
-    rows, info = matrix_rows(header, "token_embd.weight"), header.tensors["token_embd.weight"]
+    header = read_header(embedding or source)
+    rows, (width, n_rows) = matrix_rows(header, "token_embd.weight"), header.tensors["token_embd.weight"].shape
     assert rows is not None
-    if kind is None or info.shape[0] % gguf.GGML_QUANT_SIZES[kind][0]:
-        raise ValueError(f"the output matrix, {info.shape[0]} wide, cannot be stored as {quantize}")
+    kind, _ = matrix_type("output.weight", width, QUANTIZATIONS[quantize])
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(output, header.architecture)
     for key, field in reader.fields.items():
@@ -42,11 +42,12 @@ def untie_output(source: Path, output: Path, quantize: str) -> None:
             writer.add_key_value(key, field.contents(), field.types[0], field.types[-1] if field.types[1:] else None)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    ids = np.arange(info.shape[1], dtype=np.int64)
-    parts = [ids[start : start + CHUNK_ROWS] for start in range(0, len(ids), CHUNK_ROWS)]
+    parts = [np.arange(start, min(start + CHUNK_ROWS, n_rows)) for start in range(0, n_rows, CHUNK_ROWS)]
     data = b"".join(encode_rows(rows(part), kind, "the token embedding") for part in parts)
-    writer.add_tensor("output.weight", np.frombuffer(data, np.uint8).reshape(len(ids), -1), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    writer.add_tensor("output.weight", np.frombuffer(data, np.uint8).reshape(n_rows, -1), raw_dtype=kind)
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
