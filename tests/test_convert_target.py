@@ -58,12 +58,12 @@ def test_an_architecture_converts_and_is_drafted_for(architecture: str, tmp_path
     assert (n, mismatch) == (60, None)
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
-def test_a_sentencepiece_tokenizer_converts(architecture: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("architecture", "kind", "start"), [("llama", "Llama", " "), ("gemma3", "Gemma", "")])
+def test_a_sentencepiece_tokenizer_converts(architecture: str, kind: str, start: str, tmp_path: Path) -> None:
     """A real sentencepiece model becomes llama.cpp's own kind: the same tokens, bytes for what it has not seen."""
     pytest.importorskip("sentencepiece")
     folder = hf_models.save_model(tmp_path / "model", architecture)
-    hf_models.save_sentencepiece(folder, TEXT + "The river and the bridge and the village in the night. " * 4)
+    hf_models.save_sentencepiece(folder, TEXT + "The river and the bridge and the village in the night. " * 4, kind)
     result = convert_target(folder, tmp_path / "model.gguf", "f32")
     assert isinstance(result.proof, Proof), result.proof
     assert result.proof.same_tokens
@@ -71,22 +71,28 @@ def test_a_sentencepiece_tokenizer_converts(architecture: str, tmp_path: Path) -
     with Engine(result.path, None, TargetParams(n_ctx=64, n_threads=1)) as engine:
         ids = engine.target.tokenize("the bridge, é")
         assert ids[0] == engine.target.bos == 1
-        assert b"".join(engine.target.piece(token) for token in ids).decode() == " the bridge, é"
+        assert b"".join(engine.target.piece(token) for token in ids).decode() == f"{start}the bridge, é"
 
 
 def test_an_output_matrix_of_its_own(tmp_path: Path) -> None:
     """A tied model gets one and still computes the same; what both cost is measured, and a model with one is let be."""
     folder = hf_models.save_model(tmp_path / "model", "llama", tie_word_embeddings=True)
+    with pytest.raises(ValueError, match=r"--untie-output must be one of f32, .*, got 'q4'"):
+        convert_target(folder, tmp_path / "tied.gguf", untie="q4")
     tied = convert_target(folder, tmp_path / "tied.gguf", "f32", pre_tokenizer="gpt-2", check=False, for_draft=True)
     assert "output.weight" not in read_header(tied.path).tensors
-    assert tied.cost is not None
-    assert tied.cost.untied_ms is not None
-    assert min(*tied.cost.ms.values(), *tied.cost.untied_ms.values()) > 0
-    assert "worth it" in str(tied.cost)
+    assert isinstance(tied.cost, tuple), tied.cost
+    assert tied.cost[-1].kernels == ""  # llama.cpp's run everywhere
+    for cost in tied.cost:
+        assert cost.untied_ms is not None
+        assert min(*cost.ms.values(), *cost.untied_ms.values()) > 0
+        assert ("--untie-output" in str(cost)) == (cost.saved[0] >= 0.05)
     assert [folder, tied.path] == sorted(tmp_path.iterdir())
-    own = convert_target(folder, tmp_path / "own.gguf", "f32", pre_tokenizer="gpt-2", untie="q8_0")
+    own = convert_target(folder, tmp_path / "own.gguf", "f32", pre_tokenizer="gpt-2", untie="q8_0", for_draft=True)
     assert isinstance(own.proof, Proof), own.proof
     assert read_header(own.path).tensors["output.weight"].type_name == "Q8_0"
+    assert isinstance(own.cost, tuple), own.cost
+    assert all(cost.untied_ms is None for cost in own.cost)
     assert read_header(own.path).metadata == read_header(tied.path).metadata
 
 
