@@ -18,6 +18,7 @@ import checkpoints
 import hf_models
 from eagle_edge_convert import convert_head, convert_target, model
 from eagle_edge_convert.proof import TEXT, Proof
+from eagle_edge_convert.quantize import quantise
 from eagle_edge_convert.reference import run_reference
 
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
@@ -35,6 +36,12 @@ PROMPT = "the river had risen in the night"
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return hf_models.save_model(tmp_path_factory.mktemp("llama"), "llama")
+
+
+@pytest.fixture(scope="session")
+def llama_file(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("converted") / "model.gguf"
+    return convert_target(llama, file, "f32", pre_tokenizer="gpt-2", check=False).path
 
 
 @pytest.fixture(scope="session")
@@ -113,7 +120,7 @@ def test_a_quantised_model_stays_close(quantize: str, wide: Path, tmp_path: Path
     assert [tmp_path / "out.gguf"] == list(tmp_path.glob("out*"))
 
 
-def test_an_importance_matrix_is_used_in_both_forms(llama: Path, tmp_path: Path) -> None:
+def test_an_importance_matrix_is_used_in_both_forms(llama: Path, llama_file: Path, tmp_path: Path) -> None:
     """GGUF and the older binary give the same file, which is another than without one."""
     values = {f"blk.{layer}.ffn_down.weight": np.linspace(0.01, 30, 128, dtype=np.float32) ** 2 for layer in range(8)}
     writer = gguf.GGUFWriter(str(tmp_path / "new.gguf"), "imatrix")
@@ -131,7 +138,7 @@ def test_an_importance_matrix_is_used_in_both_forms(llama: Path, tmp_path: Path)
     for file in (None, "new.gguf", "old.dat"):
         imatrix = None if file is None else tmp_path / file
         out = tmp_path / "out.gguf"
-        convert_target(llama, out, "q4_0", imatrix=imatrix, pre_tokenizer="gpt-2", check=False)
+        quantise(llama_file, out, "q4_0", imatrix)
         files.append(
             next(t.data.tobytes() for t in gguf.GGUFReader(str(out)).tensors if t.name == "blk.3.ffn_down.weight")
         )
@@ -155,18 +162,17 @@ def test_a_model_that_computes_something_else_is_not_kept(
     assert not list(tmp_path.glob("out*"))
 
 
-def test_a_head_converts_for_a_hugging_face_folder(llama: Path, tmp_path: Path) -> None:
+def test_a_head_converts_for_a_hugging_face_folder(llama: Path, llama_file: Path, tmp_path: Path) -> None:
     """Tokenizer and sizes come from the folder; the file is the one that the target's GGUF gives, names aside."""
     layout = checkpoints.layouts()["specforge"]
     checkpoint = layout.write(tmp_path / "head")
-    convert_target(llama, tmp_path / "model.gguf", "f32", pre_tokenizer="gpt-2", check=False)
     a = convert_head(checkpoint, llama, tmp_path / "a.gguf", pre_tokenizer="gpt-2", check=False)
-    b = convert_head(checkpoint, tmp_path / "model.gguf", tmp_path / "b.gguf", check=False)
+    b = convert_head(checkpoint, llama_file, tmp_path / "b.gguf", check=False)
     assert a.config == b.config
     one, two = read_header(a.path), read_header(b.path)
     assert one.tensors.keys() == two.tensors.keys()
     assert one.strings("tokenizer.ggml.tokens") == two.strings("tokenizer.ggml.tokens")
-    assert pair_differences(one, read_header(tmp_path / "model.gguf")) == []
+    assert pair_differences(one, read_header(llama_file)) == []
 
 
 @pytest.mark.parametrize("add_bos", [True, False])
