@@ -3,7 +3,8 @@
     python benchmarks/tau_by_type.py QUESTIONS [--types f16 q8_0 q4_0 q4_k_m] [--sets mt_bench,gsm8k,humaneval]
 
 QUESTIONS is a folder of question sets (*.jsonl). Each type is converted, checked against its source in transformers,
-and generates with the tree 60/7/10 at temperature 0. Prints a row of Markdown a type; it needs the development tools.
+and generates with the tree 60/7/10 at temperature 0. Prints a row of Markdown a type; it needs the development tools,
+and a few minutes on two free cores. Give --limit 5 -n 128 for figures that say more.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def main() -> None:
     parser.add_argument("questions", type=Path)
     parser.add_argument("--types", nargs="+", default=["f16", "q8_0", "q4_0", "q4_k_m"])
     parser.add_argument("--sets", default="mt_bench,gsm8k,humaneval")
-    parser.add_argument("--limit", type=int, default=6, help="questions of each set")
-    parser.add_argument("-n", "--max-tokens", type=int, default=128)
+    parser.add_argument("--limit", type=int, default=3, help="questions of each set")
+    parser.add_argument("-n", "--max-tokens", type=int, default=96)
     parser.add_argument("--head", type=Path, default=default_head())
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))

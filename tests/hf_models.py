@@ -64,6 +64,30 @@ def save_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
+def save_sentencepiece(folder: Path, text: str, kind: str) -> None:
+    """A sentencepiece BPE tokenizer with byte fall-back, trained on ``text``, in place of the byte-level one.
+
+    ``kind`` is "Llama", which puts a space before a text, or "Gemma", which does not.
+    """
+    import sentencepiece
+
+    (folder / "tokenizer.json").unlink()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text.split(". ")),
+        model_prefix=str(folder / "tokenizer"),
+        model_type="bpe",
+        vocab_size=N_VOCAB,
+        byte_fallback=True,
+        add_dummy_prefix=kind == "Llama",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
+    )
+    (folder / "tokenizer.vocab").unlink()
+    config = {"tokenizer_class": f"{kind}Tokenizer", "add_bos_token": True, "legacy": False}
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, **special}))
+
+
 def save_model(folder: Path, architecture: str, *, seed: int = 0, **more: Any) -> Path:
     """A random model of ``architecture`` in float32, with its tokenizer, in ``folder``."""
     torch.manual_seed(seed)

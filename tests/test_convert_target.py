@@ -17,7 +17,8 @@ pytest.importorskip("transformers")
 import checkpoints
 import hf_models
 from eagle_edge_convert import convert_head, convert_target, model
-from eagle_edge_convert.proof import Proof
+from eagle_edge_convert.proof import TEXT, Proof
+from eagle_edge_convert.quantize import quantise
 from eagle_edge_convert.reference import run_reference
 
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
@@ -35,6 +36,12 @@ PROMPT = "the river had risen in the night"
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return hf_models.save_model(tmp_path_factory.mktemp("llama"), "llama")
+
+
+@pytest.fixture(scope="session")
+def llama_file(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("converted") / "model.gguf"
+    return convert_target(llama, file, "f32", pre_tokenizer="gpt-2", check=False).path
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +65,44 @@ def test_an_architecture_converts_and_is_drafted_for(architecture: str, tmp_path
     assert (n, mismatch) == (60, None)
 
 
+@pytest.mark.parametrize(("architecture", "kind", "start"), [("llama", "Llama", " "), ("gemma3", "Gemma", "")])
+def test_a_sentencepiece_tokenizer_converts(architecture: str, kind: str, start: str, tmp_path: Path) -> None:
+    """A real sentencepiece model becomes llama.cpp's own kind: the same tokens, bytes for what it has not seen."""
+    pytest.importorskip("sentencepiece")
+    folder = hf_models.save_model(tmp_path / "model", architecture)
+    hf_models.save_sentencepiece(folder, TEXT + "The river and the bridge and the village in the night. " * 4, kind)
+    result = convert_target(folder, tmp_path / "model.gguf", "f32")
+    assert isinstance(result.proof, Proof), result.proof
+    assert result.proof.same_tokens
+    assert read_header(result.path).get("tokenizer.ggml.model", str) == "llama"
+    with Engine(result.path, None, TargetParams(n_ctx=64, n_threads=1)) as engine:
+        ids = engine.target.tokenize("the bridge, é")
+        assert ids[0] == engine.target.bos == 1
+        assert b"".join(engine.target.piece(token) for token in ids).decode() == f"{start}the bridge, é"
+
+
+def test_an_output_matrix_of_its_own(tmp_path: Path) -> None:
+    """A tied model gets one and still computes the same; what both cost is measured, and a model with one is let be."""
+    folder = hf_models.save_model(tmp_path / "model", "llama", tie_word_embeddings=True)
+    with pytest.raises(ValueError, match=r"--untie-output must be one of f32, .*, got 'q4'"):
+        convert_target(folder, tmp_path / "tied.gguf", untie="q4")
+    tied = convert_target(folder, tmp_path / "tied.gguf", "f32", pre_tokenizer="gpt-2", check=False, for_draft=True)
+    assert "output.weight" not in read_header(tied.path).tensors
+    assert isinstance(tied.cost, tuple), tied.cost
+    assert tied.cost[-1].kernels == ""  # llama.cpp's run everywhere
+    for cost in tied.cost:
+        assert cost.untied_ms is not None
+        assert min(*cost.ms.values(), *cost.untied_ms.values()) > 0
+        assert ("--untie-output" in str(cost)) == (cost.saved[0] >= 0.05)
+    assert [folder, tied.path] == sorted(tmp_path.iterdir())
+    own = convert_target(folder, tmp_path / "own.gguf", "f32", pre_tokenizer="gpt-2", untie="q8_0", for_draft=True)
+    assert isinstance(own.proof, Proof), own.proof
+    assert read_header(own.path).tensors["output.weight"].type_name == "Q8_0"
+    assert isinstance(own.cost, tuple), own.cost
+    assert all(cost.untied_ms is None for cost in own.cost)
+    assert read_header(own.path).metadata == read_header(tied.path).metadata
+
+
 # Four bits move the logits of random weights by half their size; the packaged model's round trip proves q4_k_m.
 @pytest.mark.parametrize("quantize", ["bf16", "q8_0", "q6_k"])
 def test_a_quantised_model_stays_close(quantize: str, wide: Path, tmp_path: Path) -> None:
@@ -75,7 +120,7 @@ def test_a_quantised_model_stays_close(quantize: str, wide: Path, tmp_path: Path
     assert [tmp_path / "out.gguf"] == list(tmp_path.glob("out*"))
 
 
-def test_an_importance_matrix_is_used_in_both_forms(llama: Path, tmp_path: Path) -> None:
+def test_an_importance_matrix_is_used_in_both_forms(llama: Path, llama_file: Path, tmp_path: Path) -> None:
     """GGUF and the older binary give the same file, which is another than without one."""
     values = {f"blk.{layer}.ffn_down.weight": np.linspace(0.01, 30, 128, dtype=np.float32) ** 2 for layer in range(8)}
     writer = gguf.GGUFWriter(str(tmp_path / "new.gguf"), "imatrix")
@@ -93,7 +138,7 @@ def test_an_importance_matrix_is_used_in_both_forms(llama: Path, tmp_path: Path)
     for file in (None, "new.gguf", "old.dat"):
         imatrix = None if file is None else tmp_path / file
         out = tmp_path / "out.gguf"
-        convert_target(llama, out, "q4_0", imatrix=imatrix, pre_tokenizer="gpt-2", check=False)
+        quantise(llama_file, out, "q4_0", imatrix)
         files.append(
             next(t.data.tobytes() for t in gguf.GGUFReader(str(out)).tensors if t.name == "blk.3.ffn_down.weight")
         )
@@ -117,18 +162,17 @@ def test_a_model_that_computes_something_else_is_not_kept(
     assert not list(tmp_path.glob("out*"))
 
 
-def test_a_head_converts_for_a_hugging_face_folder(llama: Path, tmp_path: Path) -> None:
+def test_a_head_converts_for_a_hugging_face_folder(llama: Path, llama_file: Path, tmp_path: Path) -> None:
     """Tokenizer and sizes come from the folder; the file is the one that the target's GGUF gives, names aside."""
     layout = checkpoints.layouts()["specforge"]
     checkpoint = layout.write(tmp_path / "head")
-    convert_target(llama, tmp_path / "model.gguf", "f32", pre_tokenizer="gpt-2", check=False)
     a = convert_head(checkpoint, llama, tmp_path / "a.gguf", pre_tokenizer="gpt-2", check=False)
-    b = convert_head(checkpoint, tmp_path / "model.gguf", tmp_path / "b.gguf", check=False)
+    b = convert_head(checkpoint, llama_file, tmp_path / "b.gguf", check=False)
     assert a.config == b.config
     one, two = read_header(a.path), read_header(b.path)
     assert one.tensors.keys() == two.tensors.keys()
     assert one.strings("tokenizer.ggml.tokens") == two.strings("tokenizer.ggml.tokens")
-    assert pair_differences(one, read_header(tmp_path / "model.gguf")) == []
+    assert pair_differences(one, read_header(llama_file)) == []
 
 
 @pytest.mark.parametrize("add_bos", [True, False])

@@ -1,9 +1,10 @@
 """Converts a random head of an 8-billion-parameter model's shape: peak memory, and time against a plain copy.
 
-    python tools/bench_convert.py [--quantize f16 q8_0 q4_k_m] [--rounds 3]
+    python tools/bench_convert.py [--quantize f16 q8_0 q4_k_m] [--rounds 3] [--check]
 
 The head (H 4096, MLP 14336, 8 key heads, draft vocabulary 32000: 425 million parameters in half precision) and the
-copy are made in a temporary folder, and copies and conversions are timed in turn, to the disk (fsync).
+copy are made in a temporary folder, and copies and conversions are timed in turn, to the disk (fsync). --check runs
+each result against its checkpoint as well, and counts the memory and the time of that.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ def copy(source: Path, destination: Path) -> float:
     return seconds
 
 
-def convert(folder: Path, quantize: str) -> tuple[float, int]:
-    """Seconds and peak bytes of one conversion in a process of its own."""
-    command = [sys.executable, __file__, "--convert", str(folder), quantize]
+def convert(folder: Path, quantize: str, check: bool) -> tuple[float, int]:
+    """Seconds and peak bytes of one conversion in a process of its own, or of its check where that takes more."""
+    command = [sys.executable, __file__, "--convert", str(folder), quantize, *(["--check"] if check else [])]
     answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return answer["seconds"], answer["peak_bytes"]
 
@@ -97,15 +98,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quantize", nargs="+", default=["f16", "q8_0", "q4_k_m"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--check", action="store_true", help="run each result against its checkpoint")
     parser.add_argument("--convert", nargs=2, metavar=("FOLDER", "TYPE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.convert:
         folder, quantize = Path(arguments.convert[0]), arguments.convert[1]
         start = time.perf_counter()
-        convert_head(folder / "head", folder / "target.gguf", folder / "out.gguf", quantize, check=False)
+        convert_head(folder / "head", folder / "target.gguf", folder / "out.gguf", quantize, check=arguments.check)
         seconds = time.perf_counter() - start
         (folder / "out.gguf").unlink()
-        print(json.dumps({"seconds": seconds, "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * 1024
+        print(json.dumps({"seconds": seconds, "peak_bytes": peak}))
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -117,7 +120,7 @@ def main() -> None:
             copies, runs = [], []
             for _ in range(arguments.rounds):
                 copies.append(copy(data, folder / "copy"))
-                runs.append(convert(folder, quantize))
+                runs.append(convert(folder, quantize, arguments.check))
             plain, seconds = statistics.median(copies), statistics.median(run[0] for run in runs)
             peak = max(run[1] for run in runs)
             print(

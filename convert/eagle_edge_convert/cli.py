@@ -117,7 +117,9 @@ def head(
 
     eagle-edge convert target downloads/Llama-3.1-8B-Instruct -o llama-3.1-8b-q4_0.gguf --quantize q4_0
 
-    eagle-edge convert target FOLDER -o models/ --quantize iq2_xs --imatrix imatrix.gguf""",
+    eagle-edge convert target FOLDER -o models/ --quantize iq2_xs --imatrix imatrix.gguf
+
+    eagle-edge convert target FOLDER -o model.gguf --for-draft    # would an output matrix of its own pay off here?""",
 )
 def target(
     checkpoint: Annotated[Path, typer.Argument(help="Hugging Face folder: config.json, weights, tokenizer.")],
@@ -127,6 +129,13 @@ def target(
     pre_tokenizer: PreTokenizer = None,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model's code run.")] = False,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Compare logits with transformers.")] = True,
+    untie_output: Annotated[
+        str | None,
+        typer.Option("--untie-output", metavar="TYPE", help="Give a tied model an output matrix of its own."),
+    ] = None,
+    for_draft: Annotated[
+        bool, typer.Option("--for-draft", help="Measure what verifying drafts costs here, and advise.")
+    ] = False,
     threads: Annotated[int | None, typer.Option("--threads", help="For the quantiser.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -144,6 +153,8 @@ def target(
             pre_tokenizer=pre_tokenizer,
             trust_remote_code=trust_remote_code,
             check=check,
+            untie=untie_output,
+            for_draft=for_draft,
             n_threads=threads,
             announce=bar.stage,
             progress=bar,
@@ -151,11 +162,19 @@ def target(
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
     if as_json:
-        _print_json(path=str(result.path), n_bytes=result.n_bytes, notes=result.notes, proof=_as_json(result.proof))
+        _print_json(
+            path=str(result.path),
+            n_bytes=result.n_bytes,
+            notes=result.notes,
+            proof=_as_json(result.proof),
+            cost=[asdict(cost) for cost in result.cost] if isinstance(result.cost, tuple) else result.cost,
+        )
         return
     print(f"{result.path}: {result.n_bytes / 1e6:.1f} MB")
     if result.proof is not None:
         print(result.proof)
+    for cost in (result.cost,) if isinstance(result.cost, str) else result.cost or ():
+        print(cost)
 
 
 def export(

@@ -69,7 +69,13 @@ class Weights(Mapping[str, "torch.Tensor"]):
     def __getitem__(self, name: str) -> torch.Tensor:
         import torch
 
-        return torch.from_numpy(np.array(self.tensors[name].read()))
+        tensor = self.tensors[name]
+        if tensor.dtype in ("float16", "bfloat16"):  # torch widens them several times faster than numpy
+            return torch.from_numpy(np.array(tensor.load()).view(np.int16)).view(getattr(torch, tensor.dtype)).float()
+        return torch.from_numpy(tensor.read())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tensors  # without reading it
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensors)
@@ -212,35 +218,50 @@ def reference(
 def compare(
     head: Path, target: Path, features: Features, oracle: HeadReference, ids: npt.NDArray[np.int64]
 ) -> tuple[Float32, Float32]:
-    """[n + nodes, R] logits of the engine and of torch: the pairs in order, then the nodes in order."""
+    """[n + nodes, R] logits of the engine and of torch: the pairs in order, then the nodes in order.
+
+    Two branches grow under the last pair: node 2 * step + b lies under the one two before it. Torch is done before the
+    engine begins, so that only one of them has weights in memory.
+    """
+    nodes = features.tokens[: 2 * N_STEPS].reshape(N_STEPS, 2)
+    theirs = _by_torch(oracle, features, nodes)
+    return _by_engine(head, target, features, nodes, ids), theirs
+
+
+def _by_torch(oracle: HeadReference, features: Features, nodes: Int32) -> Float32:
     import torch
 
+    n = len(features.tokens)
+    tokens, taps = torch.from_numpy(features.tokens).long(), torch.from_numpy(features.taps)
+    logits, states = oracle.add(tokens, torch.arange(n), torch.ones(n, n, dtype=torch.bool).tril(), taps=taps)
+    out = [logits.numpy()]
+    states, visible = states[-1:].repeat(2, 1), torch.ones(2, n, dtype=torch.bool)
+    for step, level in enumerate(nodes):
+        visible = torch.cat([visible, torch.eye(2, dtype=torch.bool)], dim=1)
+        logits, states = oracle.add(torch.from_numpy(level).long(), torch.full((2,), n + step), visible, states=states)
+        out.append(logits.numpy())
+    return np.concatenate(out)
+
+
+def _by_engine(head: Path, target: Path, features: Features, nodes: Int32, ids: npt.NDArray[np.int64]) -> Float32:
     from eagle_edge.config import DraftParams
     from eagle_edge.draft import Draft
     from eagle_edge.kernels import choose_kernels
 
     choose_kernels()
-    n = len(features.tokens)
-    tokens, taps = torch.from_numpy(features.tokens).long(), torch.from_numpy(features.taps)
-    logits, states = oracle.add(tokens, torch.arange(n), torch.ones(n, n, dtype=torch.bool).tril(), taps=taps)
-    mine, theirs = [], [logits.numpy()]
-    params = DraftParams(1 + 2 * N_STEPS, N_STEPS, 2)
-    with Draft(head, target, n_ctx=n + 16, n_threads=physical_cores(), params=params) as draft:
+    out, params = [], DraftParams(1 + nodes.size, len(nodes), 2)
+    n_ctx = len(features.tokens) + 16
+    with Draft(head, target, n_ctx=n_ctx, n_threads=physical_cores(), params=params) as draft:
         if draft.vocab.tolist() != ids.tolist():
             raise FileFormatError(f"{head}: drafts other tokens than the checkpoint")
-        for row in range(n):
+        for row in range(len(features.tokens)):
             draft.extend(features.tokens[row : row + 1], features.taps[row : row + 1])
-            mine.append(draft.logits(-1))
-        states, visible = states[-1:].repeat(2, 1), torch.ones(2, n, dtype=torch.bool)
-        for step in range(N_STEPS):  # two branches: node 2 * step + b lies under the one two before it
-            nodes = features.tokens[2 * step : 2 * step + 2]
-            draft.level(nodes, np.arange(2, dtype=np.int32) + 2 * step - 2 if step else np.full(2, -1, np.int32), 1)
-            mine += [draft.logits(2 * step), draft.logits(2 * step + 1)]
-            visible = torch.cat([visible, torch.eye(2, dtype=torch.bool)], dim=1)
-            positions = torch.full((2,), n + step)
-            logits, states = oracle.add(torch.from_numpy(nodes).long(), positions, visible, states=states)
-            theirs.append(logits.numpy())
-    return np.stack(mine), np.concatenate(theirs)
+            out.append(draft.logits(-1))
+        for step, level in enumerate(nodes):
+            parents = np.arange(2, dtype=np.int32) + 2 * step - 2 if step else np.full(2, -1, np.int32)
+            draft.level(level, parents, 1)
+            out += [draft.logits(2 * step), draft.logits(2 * step + 1)]
+    return np.stack(out)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,13 @@ import gguf
 from eagle_edge.errors import FileFormatError
 from eagle_edge.gguf_header import read_header
 
+from .draft_cost import DraftCost, measure_draft_cost
+from .encode import QUANTIZATIONS
 from .model_checks import ModelFacts, check_model
 from .proof import Proof, prove_model
 from .quantize import FILE_TYPES, FLOAT_TYPES, bits_per_weight, needs_imatrix, quantise, seconds_per_weight
 from .reference import run_reference
+from .untie import is_tied, untie_output
 from .write import Progress, check_output, check_room, replacing
 
 __all__ = ["ConvertedModel", "convert_target"]
@@ -26,12 +29,13 @@ _STORED = {"bfloat16": "bf16", "float16": "f16"}
 
 @dataclass(frozen=True, slots=True)
 class ConvertedModel:
-    """What was written: the file, its bytes, what to know about it, and the proof or why there is none."""
+    """What was written: the file, its bytes, what to know about it, the proof or why there is none, what it costs."""
 
     path: Path
     n_bytes: int
     notes: tuple[str, ...]
     proof: Proof | str | None
+    cost: tuple[DraftCost, ...] | str | None = None
 
 
 def convert_target(
@@ -43,6 +47,8 @@ def convert_target(
     pre_tokenizer: str | None = None,
     trust_remote_code: bool = False,
     check: bool = True,
+    untie: str | None = None,
+    for_draft: bool = False,
     n_threads: int | None = None,
     announce: Announce | None = None,
     progress: Progress | None = None,
@@ -57,6 +63,8 @@ def convert_target(
         pre_tokenizer: the name of the tokenizer's pre-tokenizer in llama.cpp, where its converter does not know it.
         trust_remote_code: let Python code in the checkpoint run.
         check: run the result against the source in transformers before it is kept.
+        untie: give a model whose output matrix is its token embedding one of its own, stored as this type.
+        for_draft: measure what verifying drafts costs here with the result, and whether untying makes it cheaper.
         n_threads: for the quantiser; all by default.
         announce: told what will be written and how long it takes before it begins, and then each stage.
         progress: called with bytes written and bytes expected, stage by stage.
@@ -71,6 +79,8 @@ def convert_target(
         raise ValueError(f"quantize must be one of {', '.join(FILE_TYPES)}, got {quantize!r}")
     if needs_imatrix(quantize) and imatrix is None:
         raise ValueError(f"{quantize} needs an importance matrix; give one with --imatrix or choose a larger type")
+    if untie is not None and untie not in QUANTIZATIONS:
+        raise ValueError(f"--untie-output must be one of {', '.join(QUANTIZATIONS)}, got {untie!r}")
     source, path = Path(checkpoint), Path(output)
     if imatrix is not None and not Path(imatrix).is_file():
         raise FileFormatError(f"{imatrix}: no such file")
@@ -102,12 +112,32 @@ def convert_target(
             )
             if fallbacks:
                 notes.append(f"rows are not whole blocks of that type: {', '.join(fallbacks)}")
+        if untie is not None:
+            notes += _untied(partial, untie, first)
         read_header(partial)
         proof: Proof | str | None = None
         if check:
             tell("checking against transformers")
-            proof = prove_model(source, partial, quantize, facts.n_params, trust_remote_code)
-    return ConvertedModel(path, path.stat().st_size, tuple(notes), proof)
+            coarsest = min(quantize, untie or quantize, key=bits_per_weight)
+            proof = prove_model(source, partial, coarsest, facts.n_params, trust_remote_code)
+    cost = None
+    if for_draft:
+        tell("measuring what verification costs here, with native kernels and with llama.cpp's")
+        cost = measure_draft_cost(path)
+    return ConvertedModel(path, path.stat().st_size, tuple(notes), proof, cost)
+
+
+def _untied(path: Path, quantize: str, unquantised: Path) -> list[str]:
+    """Rewrite a tied model in place; a note where there is nothing to do."""
+    if not is_tied(path):
+        return ["the model has an output matrix of its own: nothing to untie"]
+    untied = path.with_name(f"{path.name}.untied")
+    try:
+        untie_output(path, untied, quantize, unquantised)
+        untied.replace(path)
+    finally:
+        untied.unlink(missing_ok=True)
+    return []
 
 
 @contextmanager
