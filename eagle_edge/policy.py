@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .backlog import Backlog
-from .calibration import HeadCalibration, SuffixCalibration
+from .chances import Chances
 from .config import DraftParams
 from .cost import CostModel, Costs, Curve
 from .expand import Children
@@ -29,7 +29,6 @@ from .round import Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
 from .tree import Tree
-from .worth import Worth
 
 __all__ = ["Policy"]
 
@@ -44,7 +43,7 @@ _SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surpris
 _LONE_RUNS = 3  # times in a row at most
 _LONGEST_SUFFIX = 32  # tokens
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
-_VERSION = 1  # of what is kept between runs
+_VERSION = 2  # of what is kept between runs
 
 
 class Policy:
@@ -64,10 +63,8 @@ class Policy:
         self.costs = CostModel()
         self._clock = clock
         self._growth = Growth(params)
-        self._calibration = {False: HeadCalibration(), True: HeadCalibration()}  # by same-noise drafting
-        self._suffixes = SuffixCalibration()
+        self._chances = {False: Chances(), True: Chances()}  # by whether the target draws its tokens
         self._same_noise = SameNoise()
-        self._worth = {False: Worth(), True: Worth()}  # by whether a suffix competes
         self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
         self._tail_ms = 0.0  # running mean of the time after the last level
@@ -106,17 +103,20 @@ class Policy:
             noise: see ``Draft.propose``.
             temperature: the target's.
         """
-        this = self._round = Round(n_threads=n_threads)
-        costs = self.costs.at(n_threads)
+        this = self._round = Round(n_threads=n_threads, drawn=temperature > 0)
+        costs, chances = self.costs.at(n_threads), self._chances[this.drawn]
         if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
             return this.guesses.tree(ids[-1], 0)
         start = self._clock()
         this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
+        listens = head is not None and backlog is not None and len(backlog) > 0
+        if not this.suffix and not (listens and chances.worth[False].asks()):
+            return self._idle(ids)
         prices = self._prices(costs)
-        given = self._suffixes(this.suffix_length, len(this.suffix))
+        given = chances.suffixes(this.suffix_length, len(this.suffix))
         without = self._without_head(given, prices) if this.suffix else 0.0
-        worth = self._worth[without > 0]
-        asked = head is not None and backlog is not None and len(backlog) > 0 and worth.asks()
+        worth = chances.worth[without > 0]
+        asked = listens and (not this.suffix or worth.asks())
         if asked and head is not None and backlog is not None:
             start = self._ask(head, backlog, prices, room, Noise(noise, temperature))
         elif without == 0:
@@ -133,6 +133,14 @@ class Policy:
         if asked:
             self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
         return tree
+
+    def _idle(self, ids: Sequence[int]) -> Tree:
+        """A round without any guess: most of a text where nothing pays, so it does nothing that can be left."""
+        self._since_lone += 1
+        self._tokens += _SMOOTHING * (1 - self._tokens)
+        self._time += _SMOOTHING * (1 - self._time)
+        self._usual_gain -= _SMOOTHING * self._usual_gain
+        return self._round.guesses.tree(ids[-1], 0)
 
     def chain_length(self, n_threads: int) -> int:
         """Tokens of a sampled chain, whose chances are known only after it is drawn: the best on average."""
@@ -177,12 +185,13 @@ class Policy:
         if n_nodes != this.n_nodes:
             self._explored_ms += max(0.0, verify_ms - this.ordinary_ms)
         outcomes = this.outcomes(tokens)
-        self._calibration[this.noisy].observe(*outcomes)
+        chances = self._chances[this.drawn]
+        chances.heads[this.noisy].observe(*outcomes)
         if this.samples and outcomes[2]:
             self._same_noise.note(this.noisy, outcomes[2][0])
         n_tried = min(len(tokens), len(this.suffix))
         n_accepted = next((i for i in range(n_tried) if tokens[i] != this.suffix[i]), n_tried)
-        self._suffixes.observe(this.suffix_length, n_accepted, n_tried)
+        chances.suffixes.observe(this.suffix_length, n_accepted, n_tried)
 
     def _prices(self, costs: Costs) -> Prices:
         lone = costs.verify.at(1)
@@ -203,7 +212,7 @@ class Policy:
             this.noisy = True
         else:
             noise = NO_NOISE
-        calibrate = self._calibration[this.noisy]
+        calibrate = self._chances[this.drawn].heads[this.noisy]
         started, n_levels = self._clock(), 0
 
         def lap(curve: Curve, n: int) -> None:
@@ -266,9 +275,7 @@ class Policy:
         return {
             "version": _VERSION,
             "costs": self.costs.to_json(),
-            "heads": [self._calibration[noisy].to_json() for noisy in (False, True)],
-            "suffixes": self._suffixes.to_json(),
-            "worth": [self._worth[competes].mean for competes in (False, True)],
+            "chances": [self._chances[drawn].to_json() for drawn in (False, True)],
             "rate": [self._tokens, self._time],
             "same_noise": self._same_noise.to_json(),
         }
@@ -280,10 +287,8 @@ class Policy:
             if state["version"] != _VERSION:
                 return False
             other.costs.restore(state["costs"])
-            other._suffixes.restore(state["suffixes"])
-            for noisy in (False, True):
-                other._calibration[noisy].restore(state["heads"][noisy])
-                other._worth[noisy].mean = min(max(float(state["worth"][noisy]), -9.0), 9.0)
+            for drawn in (False, True):
+                other._chances[drawn].restore(state["chances"][drawn])
             other._same_noise.restore(state["same_noise"])
             other._tokens, other._time = (min(max(float(x), 1.0), 256.0) for x in state["rate"])
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):

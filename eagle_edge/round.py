@@ -20,7 +20,8 @@ class Round:
     guesses: Guesses = field(default_factory=Guesses)
     suffix: list[int] = field(default_factory=list)
     suffix_length: int = 0
-    samples: bool = False  # whether the target draws its tokens
+    drawn: bool = False  # whether the target draws its tokens
+    samples: bool = False  # whether it draws them with noise that the head may be given
     noisy: bool = False  # whether the head guessed with the target's noise
     sampled: bool = False  # a chain drawn at random, without guesses
     n_nodes: int = 1

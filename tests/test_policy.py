@@ -157,7 +157,7 @@ def test_what_was_learnt_is_worth_a_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"version": 0}, {"costs": []}, {"heads": [1, 2]}, {"rate": [0]}, {"suffixes": None}]
+    "change", [{"version": 0}, {"costs": []}, {"chances": [1, 2]}, {"rate": [0]}, {"same_noise": None}]
 )
 def test_a_foreign_state_is_ignored(change: dict[str, Any]) -> None:
     """A state of another version or with broken parts leaves the policy as it was."""
@@ -167,6 +167,18 @@ def test_a_foreign_state_is_ignored(change: dict[str, Any]) -> None:
     assert not learner.restore({**before, **change})
     assert not learner.restore({})
     assert learner.to_json() == before
+
+
+def test_sampled_texts_are_judged_apart() -> None:
+    """What guesses are worth where the target takes the likeliest token says nothing of texts it draws."""
+    learner = policy(Machine(CURVES["steep"]))
+    before = learner.to_json()["chances"]
+    for _ in range(40):
+        learner.propose([1, 2, 3, 1, 2, 3, 1, 2], 8, 1, temperature=0.0)
+        learner.observe([3], 2, 5.0)
+    greedy, drawn = learner.to_json()["chances"]
+    assert drawn == before[True]
+    assert greedy != before[False]
 
 
 def test_sampled_chains_have_the_length_that_pays() -> None:
