@@ -26,8 +26,8 @@ class PythonRival:
         n_gpu_layers: layers on the GPU; -1 all.
 
     Attributes:
-        note: what has to be known of its figures; empty if nothing. Some virtual machines announce AMX and stop
-            whoever uses it; llama.cpp is then asked not to.
+        note: what has to be known of its figures; empty if nothing. llama.cpp's AMX products crash as GCC 12 compiles
+            them; it is then asked to do without.
     """
 
     name = "llama-cpp-python"
