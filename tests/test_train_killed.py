@@ -54,8 +54,10 @@ def test_a_run_killed_in_every_stage_makes_the_same_head(tiny_target: Path, tmp_
     assert results[0]["figures"] == results[1]["figures"]
 
 
-def test_an_interrupt_says_how_to_go_on(tiny_target: Path, tmp_path: Path, prompts: Path) -> None:
+def test_an_interrupt_says_how_to_go_on(tiny_target: Path, tmp_path: Path) -> None:
     """Ctrl-C while answers are written: one line that names the folder, exit code 130, no traceback."""
+    prompts = tmp_path / "many.txt"  # more than are answered before the signal comes
+    prompts.write_text("".join(f"say the word {i}\n" for i in range(4000)), encoding="utf-8")
     command = [sys.executable, "-m", "eagle_edge", "train", "--target", str(tiny_target), "-o", str(tmp_path / "run")]
     process = subprocess.Popen(
         [*command, "--prompts", str(prompts), "--own-share", "0"],
@@ -63,6 +65,7 @@ def test_an_interrupt_says_how_to_go_on(tiny_target: Path, tmp_path: Path, promp
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job inherits a deaf one
     )
     while process.poll() is None and not (tmp_path / "run" / "prompts" / "00000.jsonl").exists():
         time.sleep(0.005)

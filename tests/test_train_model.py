@@ -107,8 +107,9 @@ def make_rows(n: int, n_draft: int) -> LossRows:
 
 def test_the_chunked_loss_equals_torch_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss and both gradients equal those of the dense formula, whatever the chunk size divides."""
-    monkeypatch.setattr("eagle_edge.train.loss.CHUNK_LOGITS", 56 * 40)  # 300 rows in blocks of 128, those in chunks
-    monkeypatch.setattr("eagle_edge.train.loss.HELD_GRADIENTS", 128 * 40)
+    sizes = unrolled_loss.__globals__
+    monkeypatch.setitem(sizes, "CHUNK_LOGITS", 56 * 40)  # 300 rows in blocks of 128, those in chunks
+    monkeypatch.setitem(sizes, "HELD_GRADIENTS", 128 * 40)
     torch.manual_seed(6)
     hidden = torch.randn(300, 8, dtype=torch.float64, requires_grad=True)
     matrix = torch.randn(40, 8, dtype=torch.float64, requires_grad=True)
