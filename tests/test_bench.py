@@ -23,7 +23,7 @@ from eagle_edge.bench.runs import Prompt, Run, Watch
 from eagle_edge.bench.server_rival import ServerRival
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
 from eagle_edge.engine import Engine
-from eagle_edge.errors import DependencyError, NativeError
+from eagle_edge.errors import DependencyError, FileFormatError, NativeError
 from eagle_edge.gguf_header import read_header
 from eagle_edge.questions import Question
 
@@ -89,6 +89,20 @@ def test_padding_gives_the_length_asked_for() -> None:
         assert question.text not in prompt.text[: -len(question.text)]
     with pytest.raises(ValueError, match="more than 10"):
         padded_prompts(questions, [10], lambda text: tokens(f"<{text}>"), tokens, lambda i: bytes(i).decode())
+
+
+def test_padding_never_exceeds_the_length_asked_for() -> None:
+    """Filler that is read back as more tokens than it was cut from is shortened until the conversation fits."""
+
+    def encode(text: str) -> list[int]:
+        return [token for byte in text.encode() for token in ([byte, 0] if byte == ord("e") else [byte])]
+
+    questions = [Question("s", 0, "Why?"), Question("s", 1, "Everywhere else, even here?")]
+    prompts = padded_prompts(questions, [100], encode, lambda t: list(t.encode()), lambda i: bytes(i).decode())
+    for prompt, question in zip(prompts, questions, strict=True):
+        assert 90 <= len(prompt.ids) <= 100
+        assert encode(prompt.text) == prompt.ids
+        assert prompt.text.endswith(question.text)
 
 
 def test_energy_counts_every_package_and_a_counter_that_starts_again(tmp_path: Path) -> None:
@@ -201,7 +215,7 @@ def test_nobody_there_is_one_clear_error() -> None:
 def test_the_picture_has_a_bar_for_everybody(tmp_path: Path) -> None:
     """A PNG of every set, context and temperature."""
     pytest.importorskip("matplotlib")
-    check_drawing()
+    check_drawing(tmp_path / "bars.png")
     comparison = Comparison([Metronome("plain", 1.0), Metronome("other", 2.0)], bound=10.0)
     comparison.run([Prompt("a", "a", [0, 0])], SamplingParams(max_tokens=4), [0.0, 1.0], lambda name: None)
     draw(comparison.rows(), tmp_path / "bars.png")
@@ -212,4 +226,13 @@ def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.Mo
     """Before anything is measured."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(DependencyError, match="pip install"):
-        check_drawing()
+        check_drawing(Path("bars.png"))
+
+
+def test_a_picture_that_cannot_be_written_is_said_before_the_measurement(tmp_path: Path) -> None:
+    """A folder that is not there and an ending that is no picture's, each in one line."""
+    pytest.importorskip("matplotlib")
+    with pytest.raises(FileFormatError, match="no folder"):
+        check_drawing(tmp_path / "nothing" / "bars.png")
+    with pytest.raises(FileFormatError, match=r"pictures end in \.png"):
+        check_drawing(tmp_path / "bars.table")

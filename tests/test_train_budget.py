@@ -16,15 +16,16 @@ from test_train_loop import LOOP, corpus, make_trainer
 from test_train_run import Silent, prompts, tiny_run
 from tiny import make_recurrent
 
-from eagle_edge.errors import EagleEdgeError
+from eagle_edge.errors import EagleEdgeError, PairError
 from eagle_edge.train.answers import finished_shards
-from eagle_edge.train.budget import Clock, plan
+from eagle_edge.train.budget import Clock, Plan, plan
 from eagle_edge.train.evaluate import SHAPES, Examiner
 from eagle_edge.train.finish import read_result
 from eagle_edge.train.live import LiveCorpus
-from eagle_edge.train.params import EvaluationParams, HeadParams
+from eagle_edge.train.params import EvaluationParams, HeadParams, TrainParams
 from eagle_edge.train.plots import read_metrics
 from eagle_edge.train.recipes import RECIPES
+from eagle_edge.train.record import Goal
 from eagle_edge.train.run import train
 from eagle_edge.train.shards import Corpus, from_bf16
 
@@ -149,6 +150,24 @@ def test_a_full_disk_loses_nothing(tiny_target: Path, tmp_path: Path, prompts: P
 
 
 @pytest.mark.native
+def test_taps_the_target_lacks_are_refused_before_it_answers(tiny_target: Path, tmp_path: Path, prompts: Path) -> None:
+    """The boundary is named, with those there are, and no run is begun."""
+    params = tiny_run(tiny_target, tmp_path / "run", prompts)
+    params = dataclasses.replace(params, head=dataclasses.replace(params.head, taps=(2, 3, 99)))
+    with pytest.raises(PairError, match="no boundary 99 to read; they are 0 to 6"):
+        train(params, Silent())
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_share_is_claimed_before_there_is_a_plan(tmp_path: Path) -> None:
+    """Under a budget nobody knows how many answers there will be until speeds are measured."""
+    params = TrainParams("a.gguf", str(tmp_path), budget_seconds=60)
+    goal = Goal(params, Clock(tmp_path, 60.0, 0.0), lambda: 1.0, lambda plan: None)
+    assert goal.share(1000) == 0.0
+    goal.plan = Plan(2000, 2.0, 1.0, 1.0, 1.0)
+    assert goal.share(1000) == 0.5
+
+
 def test_a_target_that_cannot_be_drafted_for_is_one_line(tmp_path: Path, prompts: Path) -> None:
     """A recurrent model has no attention to build a head after."""
     target = make_recurrent(tmp_path / "mamba.gguf")

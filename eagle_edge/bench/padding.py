@@ -19,7 +19,7 @@ def padded_prompts(
     tokenize: Encode,
     detokenize: Callable[[list[int]], str],
 ) -> list[Prompt]:
-    """Every question as it is (context 0) or padded to about the number of tokens.
+    """Every question as it is (context 0) or padded to nearly the number of tokens, never more.
 
     Args:
         questions: in order.
@@ -41,10 +41,30 @@ def padded_prompts(
                 if missing < 0:
                     raise ValueError(f"{question.set} {question.number} has {len(ids)} tokens, more than {context}")
                 others = [q.text for q in [*questions[at + 1 :], *questions[:at]]] or [text]
-                text = f"{_filler(others, missing, tokenize, detokenize)}\n\n{text}"
-                ids = encode(text)
+                text, ids = _padded(text, others, context, missing, encode, tokenize, detokenize)
             prompts.append(Prompt(question.set, text, ids, context))
     return prompts
+
+
+def _padded(
+    text: str,
+    others: list[str],
+    context: int,
+    missing: int,
+    encode: Encode,
+    tokenize: Encode,
+    detokenize: Callable[[list[int]], str],
+) -> tuple[str, list[int]]:
+    """``text`` after at most ``missing`` tokens of filler, and its ids.
+
+    Text cut by tokens may be read back as more of them, so the filler is shortened until it fits.
+    """
+    while True:
+        padded = f"{_filler(others, missing, tokenize, detokenize)}\n\n{text}"
+        ids = encode(padded)
+        if len(ids) <= context or missing == 0:
+            return padded, ids
+        missing = max(0, missing - (len(ids) - context))
 
 
 def _filler(others: list[str], n: int, tokenize: Encode, detokenize: Callable[[list[int]], str]) -> str:

@@ -6,21 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import DependencyError
+from ..errors import DependencyError, FileFormatError
 
 __all__ = ["check_drawing", "draw"]
 
 
-def check_drawing() -> None:
-    """Say at once that nothing can be drawn, not after the measurement.
+def check_drawing(path: Path) -> None:
+    """Say at once that nothing can be drawn there, not after the measurement.
 
     Raises:
         DependencyError: matplotlib is not installed.
+        FileFormatError: no such folder, or no kind of picture has this ending.
     """
     try:
         import matplotlib
+        from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
         raise DependencyError("drawing needs matplotlib: pip install 'eagle-edge[train]', or leave --png out") from None
+    if not path.parent.is_dir():
+        raise FileFormatError(f"{path}: there is no folder {path.parent} to draw into")
+    if path.suffix[1:].lower() not in FigureCanvasBase.filetypes:
+        raise FileFormatError(f"{path}: pictures end in .png, .svg or .pdf")
     matplotlib.use("Agg")
 
 

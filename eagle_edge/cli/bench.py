@@ -97,7 +97,7 @@ def bench(
         _replay(folder, curve, limit, as_json)
         return
     if png is not None:
-        check_drawing()
+        check_drawing(png)
     questions = load_questions(folder, [name for name in sets.split(",") if name], limit)
     params = replace(sampling, seed=sampling.seed or 0).params(max_tokens)
     contexts = context or [0]
@@ -115,12 +115,12 @@ def bench(
             contenders.append(rivals.enter_context(closing(_rival(name, pair, loading))))
         with busy_neighbours(neighbours):
             table = _measure(contenders, prompts, params, _numbers(temperatures) or [params.temperature], pair, loading)
-    if png is not None:
-        draw(table, png)
     if as_json:
         print(json.dumps(table))
     else:
         Console(width=200 if not Console().is_terminal else None).print(comparison_table(table))
+    if png is not None:
+        draw(table, png)
 
 
 def _measure(

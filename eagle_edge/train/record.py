@@ -56,7 +56,9 @@ class Goal:
         return goal if goal - n_tokens > 0.5 * n_tokens / n_rounds else n_tokens
 
     def share(self, n_tokens: int) -> float:
-        """How far ``n_tokens`` are, 0..1."""
+        """How far ``n_tokens`` are, 0..1; 0 under a budget that has no plan yet."""
+        if self.clock.budget > 0 and self.plan is None:
+            return 0.0
         goal = self.most if self.plan is None else min(self.most, self.plan.answer_tokens)
         return min(1.0, n_tokens / max(1, goal))
 

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from ..errors import EagleEdgeError
+from ..errors import EagleEdgeError, PairError
 from ..head_format import HeadConfig
 from ..questions import load_questions
 from .answers import finished_shards
@@ -70,6 +70,7 @@ def train(params: TrainParams, progress: Progress, started: float | None = None)
             Path(params.evaluation.questions), params.evaluation.sets
         )  # a wrong name shows now, not at the end
     weights = read_target_weights(Path(params.target))
+    _check_taps(params, weights)
     folder = Path(params.output)
     folder.mkdir(parents=True, exist_ok=True)
     start = read_start(Path(params.start_from), Path(params.target), folder) if params.start_from else None
@@ -82,6 +83,15 @@ def train(params: TrainParams, progress: Progress, started: float | None = None)
     except OSError as error:
         reason = error.strerror or str(error)
         raise EagleEdgeError(f"{folder}: cannot be written ({reason}); the same command goes on from there") from None
+
+
+def _check_taps(params: TrainParams, weights: TargetWeights) -> None:
+    """Refuse boundaries that the target lacks before it has answered anything."""
+    for tap in params.head.taps:
+        if not -1 <= tap <= weights.n_layer:
+            raise PairError(
+                f"{params.target}: has no boundary {tap} to read; they are 0 to {weights.n_layer}, or -1 past the norm"
+            )
 
 
 class _Run:
