@@ -27,7 +27,7 @@ LARGEST = DraftParams(60, 7, 10)
 
 @pytest.fixture(scope="module")
 def engine(tiny_target: Path, tiny_head: Path) -> Iterator[Engine]:
-    with Engine(tiny_target, tiny_head, TargetParams(n_ctx=512, n_batch=64, n_threads=2)) as engine:
+    with Engine(tiny_target, tiny_head, TargetParams(n_ctx=512, n_batch=64, n_threads=2), exact="strict") as engine:
         yield engine
 
 
@@ -167,7 +167,8 @@ def test_prompts_across_batch_borders(engine: Engine, tiny_head: Path, n: int) -
     prompt = np.random.default_rng(n).integers(4, 260, n).tolist()
     params = SamplingParams(max_tokens=24, ignore_eos=True)
     small = fresh(engine, prompt, params, LARGEST)
-    with Engine(engine.target.path, tiny_head, TargetParams(n_ctx=512, n_batch=512, n_threads=2)) as big:
+    loading = TargetParams(n_ctx=512, n_batch=512, n_threads=2)
+    with Engine(engine.target.path, tiny_head, loading, exact="strict") as big:
         whole = big.complete(prompt, params, LARGEST)
     assert small.token_ids == whole.token_ids
     assert abs(small.stats.draft_n_accepted - whole.stats.draft_n_accepted) <= 1  # other batch, other last bits
@@ -177,15 +178,14 @@ def test_prompts_across_batch_borders(engine: Engine, tiny_head: Path, n: int) -
 def test_the_edge_of_the_context(tiny_target: Path, tiny_head: Path, n: int) -> None:
     """A draft is clipped to the room left; a prompt that leaves none is refused with both numbers."""
     prompt = np.random.default_rng(n).integers(4, 260, n).tolist()
-    with Engine(
-        tiny_target, tiny_head, TargetParams(n_ctx=64, n_threads=2), draft_params=DraftParams.chain(16)
-    ) as engine:
+    loading, chain = TargetParams(n_ctx=64, n_threads=2), DraftParams.chain(16)
+    with Engine(tiny_target, tiny_head, loading, draft_params=chain, exact="strict") as engine:
         params = SamplingParams(ignore_eos=True)
         if n >= 64:
             with pytest.raises(ContextFullError, match=rf"{n} tokens and the context 64"):
                 engine.complete(prompt, params)
         else:
-            drafted, plain = fresh(engine, prompt, params, DraftParams.chain(16)), fresh(engine, prompt, params, PLAIN)
+            drafted, plain = fresh(engine, prompt, params, chain), fresh(engine, prompt, params, PLAIN)
             assert drafted.token_ids == plain.token_ids
             assert (drafted.finish_reason, len(drafted.token_ids)) == ("length", 64 - n)
         assert (
@@ -438,17 +438,17 @@ def test_a_text_that_repeats_itself_needs_no_head(tiny_target: Path) -> None:
 def test_what_was_learnt_is_kept_between_engines(tiny_target: Path, tiny_head: Path) -> None:
     """An engine that is closed leaves its costs to the next one for the same files, and broken files are ignored."""
     loading, params = TargetParams(n_ctx=192, n_threads=1), SamplingParams(max_tokens=30, ignore_eos=True)
-    with Engine(tiny_target, tiny_head, loading) as engine:
+    with Engine(tiny_target, tiny_head, loading, exact="strict") as engine:
         engine.complete([1, 2, 3], params)
         n_rounds = engine.drafter.policy.n_rounds
     assert n_rounds > 0
     known = engine.drafter.policy.costs.to_json()
-    with Engine(tiny_target, tiny_head, loading) as again:
+    with Engine(tiny_target, tiny_head, loading, exact="strict") as again:
         assert again.drafter.policy.costs.to_json() == known
         kept = again.learnt_file
     assert kept is not None
     kept.write_text("{", encoding="utf-8")
-    with Engine(tiny_target, tiny_head, loading) as other:
+    with Engine(tiny_target, tiny_head, loading, exact="strict") as other:
         assert other.complete([1, 2, 3], params).stats.generated_n == 30
 
 

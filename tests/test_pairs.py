@@ -99,7 +99,8 @@ def test_a_pair_that_loads(name: str, tiny_target: Path, tmp_path: Path, capsys:
     code, report, _ = inspected(tiny_target, head, capsys)
     assert code == 0
     assert report.get("fits", True)
-    with Engine(tiny_target, head, TargetParams(n_ctx=256, n_threads=1), draft_params=DraftParams(9, 2, 3)) as engine:
+    loading, tree = TargetParams(n_ctx=256, n_threads=1), DraftParams(9, 2, 3)
+    with Engine(tiny_target, head, loading, draft_params=tree, exact="strict") as engine:
         params = SamplingParams(max_tokens=24, ignore_eos=True)
         drafted = engine.complete(PROMPT, params)
         assert (drafted.stats.draft_n > 0) == (head is not None)
