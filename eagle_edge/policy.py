@@ -11,6 +11,7 @@ The policy decides only how many picks an evaluation serves; the text never depe
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -67,6 +68,7 @@ class Policy:
         self._same_noise = SameNoise()
         self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
+        self._sizes = np.zeros(params.total + 1)  # [nodes]; running share of the rounds
         self._tail_ms = 0.0  # running mean of the time after the last level
         self._spent_ms = self._explored_ms = 0.0
         self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
@@ -170,13 +172,17 @@ class Policy:
         """
         this = self._round
         self.n_rounds += 1
-        verify = self.costs.at(this.n_threads).verify
+        costs = self.costs.at(this.n_threads)
         if n_nodes == 1:
-            surprised = not verify.is_empty and abs(np.log(verify_ms / verify.at(1))) > _SURPRISING
-            again = surprised and self._n_lone < _LONE_RUNS
+            expected_ms = 0.0 if costs.verify.is_empty else costs.expected(1)
+            surprised = expected_ms > 0 and abs(math.log(verify_ms / expected_ms)) > _SURPRISING
+            unlike = self._since_lone > _COMPARE and costs.rows != 1  # the first of a kind costs a change of size
+            again = (surprised or unlike) and self._n_lone < _LONE_RUNS
             self._n_lone = self._n_lone + 1 if again else 0
             self._since_lone = 3 * _COMPARE if again else 0
-        verify.observe(n_nodes, verify_ms)
+        costs.verified(n_nodes, verify_ms)
+        self._sizes *= 1 - _SMOOTHING
+        self._sizes[n_nodes] += _SMOOTHING
         self._spent_ms += this.draft_ms + verify_ms
         if this.sampled:
             n_met = min(len(tokens), n_nodes - 1)
@@ -184,6 +190,8 @@ class Policy:
             return
         if n_nodes != this.n_nodes:
             self._explored_ms += max(0.0, verify_ms - this.ordinary_ms)
+        if not len(this.guesses):
+            return
         outcomes = this.outcomes(tokens)
         chances = self._chances[this.drawn]
         chances.heads[this.noisy].observe(*outcomes)
@@ -196,7 +204,11 @@ class Policy:
     def _prices(self, costs: Costs) -> Prices:
         lone = costs.verify.at(1)
         rate = max(self._tokens / self._time, 1.0) / lone  # drafting less than nothing is no option
-        return Prices(rate, costs.verify.table(), costs.level.table(), self.params.total - 1)
+        n = np.arange(self.params.total + 1)
+        # Whoever takes an unusual size pays for the way there and for the way back.
+        changes = (n != costs.rows).astype(float) + 1 - self._sizes
+        verify_ms = costs.verify.table()[: len(n)] + costs.change_ms * changes
+        return Prices(rate, verify_ms, costs.level.table(), self.params.total - 1)
 
     def _without_head(self, given: Float64, prices: Prices) -> float:
         """What the suffix alone is worth, in tokens."""
@@ -245,11 +257,10 @@ class Policy:
         return started
 
     def _note_rate(self, this: Round, gain: float, n: int, prices: Prices) -> None:
-        verify_ms = float(prices.verify_ms[n + 1])
-        lone = float(prices.verify_ms[1])
-        expected = 1 + gain + prices.rate * (verify_ms - lone)
+        costs = self.costs.at(this.n_threads)
+        expected = 1 + gain + prices.rate * float(prices.verify_ms[n + 1] - prices.verify_ms[1])
         self._tokens += _SMOOTHING * (expected - self._tokens)
-        self._time += _SMOOTHING * ((verify_ms + this.draft_ms) / lone - self._time)
+        self._time += _SMOOTHING * ((costs.expected(n + 1) + this.draft_ms) / costs.verify.at(1) - self._time)
 
     def _explore(self, n: int, gain: float, costs: Costs, prices: Prices) -> int:
         """``n``, or now and then another size: a lone row to compare with, or one that may be better, untimed so far.
@@ -261,7 +272,7 @@ class Policy:
         if self._since_lone > _COMPARE * (1 if gain < self._usual_gain else 3):
             return 0
         self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
-        this.n_nodes, this.ordinary_ms = n + 1, float(prices.verify_ms[n + 1])
+        this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1)
         if self._explored_ms > _EXPLORING * self._spent_ms:
             return n
         hoped = this.guesses.gains(prices.most, costs.verify.table(optimistic=True), prices.rate)
