@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,7 @@ Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 
 _SMOOTHING = 1 / 32  # of a round in the running rate
+_LOOKS = 4  # rounds between two looks for a size that nobody has timed
 _EXPLORING = 0.005  # share of the time that may go into trees of sizes that nobody has timed
 _COMPARE = 64  # rounds after which a lone row is timed again; in a round worth little, or thrice as late in any
 _SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surprise to be timed again at once
@@ -115,7 +118,7 @@ class Policy:
         if not this.suffix and not (listens and chances.worth[False].asks()):
             return self._idle(ids)
         prices = self._prices(costs)
-        given = chances.suffixes(this.suffix_length, len(this.suffix))
+        given = chances.suffixes(this.suffix_length, len(this.suffix)).tolist()
         without = self._without_head(given, prices) if this.suffix else 0.0
         worth = chances.worth[without > 0]
         asked = listens and (not this.suffix or worth.asks())
@@ -124,13 +127,13 @@ class Policy:
         elif without == 0:
             self._note_rate(this, 0.0, 0, prices)
             return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
-        this.guesses.graft(this.suffix, given.tolist())
+        this.guesses.graft(this.suffix, given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
-        n = int(np.argmax(gains))
+        n = gains.index(max(gains))
         if asked:
-            worth.note(float(gains[n]) - prices.rate * this.draft_ms - without)
-        self._note_rate(this, float(gains[n]), n, prices)
-        n = self._explore(n, float(gains[n]), costs, prices)
+            worth.note(gains[n] - prices.rate * this.draft_ms - without)
+        self._note_rate(this, gains[n], n, prices)
+        n = self._explore(n, gains[n], costs, prices)
         tree = this.guesses.tree(ids[-1], n)
         if asked:
             self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
@@ -153,7 +156,8 @@ class Policy:
         prices, kept = self._prices(costs), self._kept[0] / self._kept[1]
         n = np.arange(1, min(self.params.total, self.params.depth + 2))
         draft_ms = costs.extend.at(_USUAL_PAIRS) + (n - 1) * prices.level_ms[1]
-        gains = np.cumsum(kept**n) - prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1] + draft_ms)
+        verify_ms = np.array(prices.verify_ms)
+        gains = np.cumsum(kept**n) - prices.rate * (verify_ms[n + 1] - verify_ms[1] + draft_ms)
         best = int(np.argmax(gains))
         if gains[best] <= 0:
             self._note_rate(this, 0.0, 0, prices)
@@ -208,13 +212,15 @@ class Policy:
         # Whoever takes an unusual size pays for the way there and for the way back.
         changes = (n != costs.rows).astype(float) + 1 - self._sizes
         verify_ms = costs.verify.table()[: len(n)] + costs.change_ms * changes
-        return Prices(rate, verify_ms, costs.level.table(), self.params.total - 1)
+        return Prices(rate, verify_ms.tolist(), costs.level.table().tolist(), self.params.total - 1)
 
-    def _without_head(self, given: Float64, prices: Prices) -> float:
+    def _without_head(self, given: list[float], prices: Prices) -> float:
         """What the suffix alone is worth, in tokens."""
-        chance = np.cumprod(given)[: prices.most]
-        gains = np.cumsum(chance) - prices.rate * (prices.verify_ms[2 : len(chance) + 2] - prices.verify_ms[1])
-        return max(0.0, float(gains.max(initial=0.0)))
+        best = tokens = 0.0
+        for chance, ms in zip(accumulate(given, mul), prices.verify_ms[2 : prices.most + 2], strict=False):
+            tokens += chance
+            best = max(best, tokens - prices.rate * (ms - prices.verify_ms[1]))
+        return best
 
     def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> float:
         """Let the head read and guess; returns the time when it was done."""
@@ -258,7 +264,7 @@ class Policy:
 
     def _note_rate(self, this: Round, gain: float, n: int, prices: Prices) -> None:
         costs = self.costs.at(this.n_threads)
-        expected = 1 + gain + prices.rate * float(prices.verify_ms[n + 1] - prices.verify_ms[1])
+        expected = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
         self._tokens += _SMOOTHING * (expected - self._tokens)
         self._time += _SMOOTHING * ((costs.expected(n + 1) + this.draft_ms) / costs.verify.at(1) - self._time)
 
@@ -273,10 +279,10 @@ class Policy:
             return 0
         self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
         this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1)
-        if self._explored_ms > _EXPLORING * self._spent_ms:
+        if self.n_rounds % _LOOKS or self._explored_ms > _EXPLORING * self._spent_ms:
             return n
-        hoped = this.guesses.gains(prices.most, costs.verify.table(optimistic=True), prices.rate)
-        other = int(np.argmax(hoped))
+        hoped = this.guesses.gains(prices.most, costs.verify.table(optimistic=True).tolist(), prices.rate)
+        other = hoped.index(max(hoped))
         return n if costs.verify.is_seen(other + 1) else other
 
     # -- what was learnt -----------------------------------------------------------------------------------------------
