@@ -58,7 +58,7 @@ def out_array(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray[Any, Any],
     return out, ffi.from_buffer(_CTYPES[out.dtype.char], out, require_writable=True)
 
 
-_CTYPES = {"i": "int32_t[]", "f": "float[]", "b": "int8_t[]"}
+_CTYPES = {"i": "int32_t[]", "I": "uint32_t[]", "f": "float[]", "b": "int8_t[]"}
 
 
 class Handle:

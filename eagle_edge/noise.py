@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .native import array, lib, out_array
+
 __all__ = ["ACCEPT", "DRAFT", "PICK", "RESIDUAL", "Key", "gumbel", "gumbel_argmax", "key", "rough_gumbel", "uniform"]
 
 Int32 = npt.NDArray[np.int32]
@@ -112,17 +114,26 @@ def gumbel_argmax(key: Key, ids: Int32, scores: Float32) -> int:
         ids: [M] int32 token ids.
         scores: [M] float32 unnormalised log-probabilities, of which at least one is finite and none is NaN or +inf.
     """
-    coarse = _words(ids, key.coarse)
     if len(ids) <= _FEW:
-        return int(np.argmax(scores + _gumbel(coarse, _words(ids, key.fine))))
-    # The coarse word alone bounds the noise from above: -log(1-u) >= u >= coarse / 2**32, and u >= 2**-53.
-    bound = coarse.astype(np.float32)
-    np.maximum(bound, np.float32(2.0**-21), out=bound)
-    np.log(bound, out=bound)
-    np.subtract(scores, bound, out=bound)
+        return int(np.argmax(scores + gumbel(key, ids)))
+    coarse, bound = _bounds(key, ids, scores)
     leader = [int(np.argmax(bound))]
     reached = float((scores[leader] + _gumbel(coarse[leader], _words(ids[leader], key.fine)))[0])
     # 1e-3 covers float32 rounding; every score that could still win is of magnitude below 100.
-    able = np.flatnonzero(bound >= np.float32(reached - 32 * np.log(2.0) - 1e-3))
+    able = np.flatnonzero(bound >= np.float32(reached - 1e-3))
     exact = scores[able] + _gumbel(coarse[able], _words(ids[able], key.fine))
     return int(able[np.argmax(exact)])
+
+
+def _bounds(key: Key, ids: Int32, scores: Float32) -> tuple[UInt32, Float32]:
+    """[M] the coarse words, and [M] the most that each score may reach: in native code, as it is all of a vocabulary.
+
+    The coarse word alone bounds the noise from above: -log(1-u) >= u >= coarse / 2**32.
+    """
+    ids, ids_pointer = array(ids, np.int32)
+    scores, scores_pointer = array(scores, np.float32)
+    _, key_pointer = array(key.coarse, np.uint32)
+    words, words_pointer = out_array(ids.shape, np.uint32)
+    bounds, bounds_pointer = out_array(ids.shape, np.float32)
+    lib.ee_noise_bounds(ids_pointer, scores_pointer, len(ids), key_pointer, words_pointer, bounds_pointer)
+    return words, bounds
