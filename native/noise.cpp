@@ -8,16 +8,12 @@ namespace {
 
 constexpr float LOG_2 = 0.693147182f; // rounded up
 
-uint32_t hash(uint32_t x, const uint32_t * key) {
-    for (int round = 0; round < 2; ++round) {
-        x ^= key[round];
-        x ^= x >> 16;
-        x *= 0x7FEB352D;
-        x ^= x >> 15;
-        x *= 0x846CA68B;
-        x ^= x >> 16;
-    }
-    return x;
+uint32_t mixed(uint32_t x) {
+    x ^= x >> 16;
+    x *= 0x7FEB352D;
+    x ^= x >> 15;
+    x *= 0x846CA68B;
+    return x ^ x >> 16;
 }
 
 // At least -log(u) for every u in [word / 2^32, 1): by the exponent of the leading 24 bits, which a float holds exactly.
@@ -31,9 +27,15 @@ float most_noise(uint32_t word) {
 
 } // namespace
 
+// Twice as fast with AVX2, chosen when the library is loaded.
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
+__attribute__((target_clones("avx2", "default")))
+#endif
 void ee_noise_bounds(const int32_t * ids, const float * scores, int32_t n, const uint32_t * key, uint32_t * words, float * bounds) {
+    const uint32_t first = key[0], second = key[1]; // words may lie anywhere, so the compiler would read them every time
     for (int32_t i = 0; i < n; ++i) {
-        words[i]  = hash(uint32_t(ids[i]), key);
-        bounds[i] = scores[i] + most_noise(words[i]);
+        const uint32_t word = mixed(mixed(uint32_t(ids[i]) ^ first) ^ second);
+        words[i]  = word;
+        bounds[i] = scores[i] + most_noise(word);
     }
 }
