@@ -95,7 +95,6 @@ ggml_backend_buffer_t head_start::take(size_t size, uintptr_t & up_to) {
     enough = true;
     toucher.join();
     up_to = touched;
-    const page_range beyond(buffer, buffer->size);
     return std::exchange(buffer, nullptr);
 }
 
