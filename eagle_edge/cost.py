@@ -33,6 +33,7 @@ _KNOWN = 3  # calls after which a size can tell a busy machine from an unknown c
 _BORROWED = 4  # calls that a cost with another number of threads counts as
 _SURE = 2  # calls that are believed; one may have been unlucky
 _TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine
+_CHANGE_SMOOTHING = 1 / 16  # of a lone row in what a change of size is known to cost
 _OUTLIER = 4.0  # times as slow as expected counts as much as any slower
 _GUESSED_SLOPE = 0.15  # of the cost of a row that one more costs, while only one size was seen
 _REFRESH = 8  # observations between two fits of the whole curve
@@ -51,9 +52,10 @@ class Curve:
     def __init__(self, n_max: int) -> None:
         self.n_max = n_max
         self.busy = 1.0
-        self._mean = np.zeros(n_max + 1)  # by rows; at no load
-        self._count = np.zeros(n_max + 1)  # 0: never seen
-        self._seen = np.zeros(n_max + 1)  # the latest call of that size
+        # By rows; plain lists, because one number at a time is read and written.
+        self._mean = [0.0] * (n_max + 1)  # at no load
+        self._count = [0.0] * (n_max + 1)  # 0: never seen
+        self._seen = [0] * (n_max + 1)  # the latest call of that size
         self._n_calls = 0
         self._expected = self._optimistic = np.zeros(n_max + 1)
         self._stale = 0
@@ -61,7 +63,7 @@ class Curve:
     @property
     def is_empty(self) -> bool:
         """True before the first observation."""
-        return not self._count.any()
+        return self._n_calls == 0 and not any(self._count)
 
     def observe(self, n: int, ms: float) -> None:
         """Learn from a call of ``n`` rows that took ``ms``.
@@ -71,7 +73,7 @@ class Curve:
         """
         if not 1 <= n <= self.n_max or not ms > 0:
             return
-        count, mean = float(self._count[n]), float(self._mean[n])
+        count, mean = self._count[n], self._mean[n]
         self._n_calls += 1
         share = 1.0
         if count == 0:
@@ -81,7 +83,7 @@ class Curve:
             if count >= _KNOWN:
                 self.busy *= 1 + _TO_LOAD * min(surprise, _OUTLIER - 1)
                 surprise *= 1 - _TO_LOAD
-            age = self._n_calls - float(self._seen[n])
+            age = self._n_calls - self._seen[n]
             share = max(1 / (count + 1), age / (age + _FORGOTTEN))
             self._mean[n] = mean * (1 + share * min(surprise, 1.0))
         self._count[n] = min(1 / share, _MEMORY)
@@ -110,16 +112,17 @@ class Curve:
 
     def _fit(self) -> None:
         self._stale = 0
-        seen = np.flatnonzero(self._count)
+        mean, count = np.array(self._mean), np.array(self._count)
+        seen = np.flatnonzero(count)
         if not len(seen):
             return
-        fitted = _isotonic(self._mean[seen], self._count[seen])
+        fitted = _isotonic(mean[seen], count[seen])
         rows = np.arange(self.n_max + 1)
         self._expected = np.interp(rows, seen, fitted)
         beyond = rows > seen[-1]
         slope = (fitted[-1] - fitted[0]) / (seen[-1] - seen[0]) if len(seen) > 1 else _GUESSED_SLOPE * fitted[0]
         self._expected[beyond] += slope * (rows[beyond] - seen[-1])
-        sure = np.flatnonzero(self._count >= min(_SURE, self._count.max()))  # one slow call rules no size out
+        sure = np.flatnonzero(count >= min(_SURE, count.max()))  # one slow call rules no size out
         steps = np.maximum(np.searchsorted(sure, rows, side="right") - 1, 0)
         self._optimistic = np.minimum(self._expected, self._expected[sure[steps]])
         # Past twice the largest call ever seen, hope ends.
@@ -128,7 +131,7 @@ class Curve:
 
     def to_json(self) -> list[list[float]]:
         """[rows, mean, count] of every number of rows that occurred."""
-        return [[int(n), round(float(self._mean[n]), 5), int(self._count[n])] for n in np.flatnonzero(self._count)]
+        return [[n, round(self._mean[n], 5), int(count)] for n, count in enumerate(self._count) if count]
 
     def restore(self, points: Any) -> None:
         """Take over what ``to_json`` gave; anything else raises ValueError, TypeError or IndexError."""
@@ -155,15 +158,37 @@ class Costs:
     """The curves of one number of threads.
 
     Attributes:
-        verify: the target's evaluation of a tree, by its nodes, root included.
+        verify: the target's evaluation of a tree, by its nodes, root included, where the one before had as many.
         extend: the head reads committed pairs and ranks the first children, by pairs.
         level: the head evaluates one level, by its nodes.
+        change: what an evaluation costs more where the one before had another number of rows, of a lone row's time.
+        rows: of the last evaluation of a tree.
     """
 
     def __init__(self) -> None:
         self.verify = Curve(256)
         self.extend = Curve(256)
         self.level = Curve(256)
+        self.change = 0.0
+        self.rows = 0
+
+    @property
+    def change_ms(self) -> float:
+        """``change`` in milliseconds, now."""
+        return self.change * self.verify.at(1)
+
+    def expected(self, n: int) -> float:
+        """Milliseconds that evaluating ``n`` rows takes next."""
+        return self.verify.at(n) + self.change_ms * (n != self.rows)
+
+    def verified(self, n: int, ms: float) -> None:
+        """Learn from an evaluation of ``n`` rows."""
+        changed = n != self.rows > 0
+        if changed and n == 1 and not self.verify.is_empty:
+            surprise = min(max(ms / self.verify.at(1) - 1, 0.0), 1.0)
+            self.change += _CHANGE_SMOOTHING * (surprise - self.change)
+        self.verify.observe(n, ms * self.verify.at(n) / self.expected(n) if changed else ms)
+        self.rows = n
 
     def curves(self) -> dict[str, Curve]:
         """All of them by name."""
@@ -190,7 +215,7 @@ class CostModel:
     def to_json(self) -> dict[str, Any]:
         """Everything learnt, without the load of the moment."""
         return {
-            str(n): {name: curve.to_json() for name, curve in costs.curves().items()}
+            str(n): {"change": costs.change} | {name: curve.to_json() for name, curve in costs.curves().items()}
             for n, costs in self._by_threads.items()
         }
 
@@ -204,6 +229,7 @@ class CostModel:
             costs = Costs()
             for name, curve in costs.curves().items():
                 curve.restore(curves[name])
+            costs.change = min(max(float(curves["change"]), 0.0), 1.0)
             self._by_threads[int(n_threads)] = costs
 
 

@@ -25,6 +25,7 @@ Float64 = npt.NDArray[np.float64]
 
 _DEPTHS = 6  # depths whose children are told apart; deeper ones share the last
 _AHEAD = 6  # levels looked ahead
+_CORNER = 16  # nodes within which a corner of the verification's cost is looked for
 _SMOOTHING = 1 / 32  # of a level in the running chances
 
 
@@ -40,17 +41,15 @@ class Prices:
     """
 
     rate: float
-    verify_ms: Float64
-    level_ms: Float64
+    verify_ms: list[float]
+    level_ms: list[float]
     most: int
 
-    def of_one_more(self, gains: Float64) -> float:
+    def of_one_more(self, gains: list[float]) -> float:
         """Tokens that verifying a further node is worth, beyond the best size of ``Guesses.gains``."""
-        n = int(np.argmax(gains)) + 1
-        further = self.verify_ms[n + 1 : self.most + 2]
-        if not len(further):
-            return 1.0
-        return self.rate * float(((further - self.verify_ms[n]) / np.arange(1, len(further) + 1)).min())
+        n = gains.index(max(gains)) + 1
+        ms, further = self.verify_ms[n], self.verify_ms[n + 1 : min(n + _CORNER, self.most + 1) + 1]
+        return self.rate * min(((more - ms) / i for i, more in enumerate(further, 1)), default=1.0 / self.rate)
 
 
 class Growth:
@@ -58,8 +57,8 @@ class Growth:
 
     def __init__(self, params: DraftParams) -> None:
         self._params = params
-        rank = np.arange(params.top_k)
-        self._children = np.tile(0.6 / (1 + rank) ** 2, (_DEPTHS, 1))  # [depth of the parent, rank]
+        usual = [0.6 / (1 + rank) ** 2 for rank in range(params.top_k)]
+        self._children = [usual[:] for _ in range(_DEPTHS)]  # [depth of the parent][rank]
 
     def grow(
         self,
@@ -101,27 +100,32 @@ class Growth:
         if not best:
             return best
         price = prices.of_one_more(guesses.gains(prices.most, prices.verify_ms, prices.rate))
-        chance = np.array([guesses.chance[at] for at in best])
         children = self._children[min(depth, _DEPTHS - 1)]
-        value = np.maximum(chance[:, None] * children - price, 0).sum(axis=1)  # [rows]
-        value[0] += self._further(float(chance[0]), depth, price, prices)
-        net = np.cumsum(value) - prices.rate * prices.level_ms[1 : len(best) + 1]
-        n = int(np.argmax(net)) + 1
-        return best[:n] if net[n - 1] > 0 else []
+        value = self._further(guesses.chance[best[0]], depth, price, prices)
+        most, n = 0.0, 0
+        for i, at in enumerate(best, 1):
+            value += _above(price, guesses.chance[at], children)
+            net = value - prices.rate * prices.level_ms[i]
+            if net > most:
+                most, n = net, i
+        return best[:n]
 
     def _further(self, chance: float, depth: int, price: float, prices: Prices) -> float:
         """What levels after the next one are worth along the likeliest path, less their cost; at least 0."""
         best = total = 0.0
-        likeliest = self._children[:, :3].tolist()
-        level = prices.rate * float(prices.level_ms[1])
+        level = prices.rate * prices.level_ms[1]
         for ahead in range(1, min(_AHEAD, self._params.depth - depth)):
-            chance *= likeliest[min(depth + ahead - 1, _DEPTHS - 1)][0]
-            children = likeliest[min(depth + ahead, _DEPTHS - 1)]
-            total += sum(max(chance * child - price, 0.0) for child in children) - level
+            chance *= self._children[min(depth + ahead - 1, _DEPTHS - 1)][0]
+            total += _above(price, chance, self._children[min(depth + ahead, _DEPTHS - 1)][:3]) - level
             best = max(best, total)
         return best
 
-    def _remember(self, depth: int, given: Float64) -> None:
+    def _remember(self, depth: int, given: list[float]) -> None:
         row = self._children[min(depth, _DEPTHS - 1)]
-        n = min(len(row), len(given))
-        row[:n] += _SMOOTHING * (np.sort(given)[::-1][:n] - row[:n])
+        for rank, chance in enumerate(sorted(given, reverse=True)[: len(row)]):
+            row[rank] += _SMOOTHING * (chance - row[rank])
+
+
+def _above(price: float, chance: float, children: list[float]) -> float:
+    """What the children of a node reached with ``chance`` are worth above the price of verifying them."""
+    return sum(chance * child - price for child in children if chance * child > price)

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 
 from .tree import Tree, chain
 
 __all__ = ["ROOT", "Guesses"]
-
-Float64 = npt.NDArray[np.float64]
 
 ROOT = -1
 _NOTHING = np.empty(0, np.int32)
@@ -100,7 +98,7 @@ class Guesses:
         for at, above in enumerate(self.parent):
             self.chance[at] = self.given[at] * (1.0 if above == ROOT else self.chance[above])
 
-    def gains(self, most: int, verify_ms: Float64, rate: float) -> Float64:
+    def gains(self, most: int, verify_ms: Sequence[float], rate: float) -> list[float]:
         """[m + 1] by nodes below the root: expected tokens, less those that the added time is worth.
 
         Args:
@@ -108,8 +106,8 @@ class Guesses:
             verify_ms: by nodes, root included.
             rate: tokens a millisecond brings otherwise.
         """
-        tokens = np.cumsum([0.0, *sorted(self.chance, reverse=True)[:most]])
-        return np.asarray(tokens - rate * (verify_ms[1 : len(tokens) + 1] - verify_ms[1]))
+        tokens = accumulate(sorted(self.chance, reverse=True)[:most], initial=rate * verify_ms[1])
+        return [expected - rate * ms for expected, ms in zip(tokens, verify_ms[1:], strict=False)]
 
     def tree(self, root: int, n: int) -> Tree:
         """The tree of the ``n`` likeliest candidates under the token ``root``, each followed by its subtree."""

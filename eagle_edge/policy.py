@@ -11,8 +11,11 @@ The policy decides only how many picks an evaluation serves; the text never depe
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,7 @@ Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 
 _SMOOTHING = 1 / 32  # of a round in the running rate
+_LOOKS = 4  # rounds between two looks for a size that nobody has timed
 _EXPLORING = 0.005  # share of the time that may go into trees of sizes that nobody has timed
 _COMPARE = 64  # rounds after which a lone row is timed again; in a round worth little, or thrice as late in any
 _SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surprise to be timed again at once
@@ -67,6 +71,7 @@ class Policy:
         self._same_noise = SameNoise()
         self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
+        self._sizes = np.zeros(params.total + 1)  # [nodes]; running share of the rounds
         self._tail_ms = 0.0  # running mean of the time after the last level
         self._spent_ms = self._explored_ms = 0.0
         self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
@@ -113,7 +118,7 @@ class Policy:
         if not this.suffix and not (listens and chances.worth[False].asks()):
             return self._idle(ids)
         prices = self._prices(costs)
-        given = chances.suffixes(this.suffix_length, len(this.suffix))
+        given = chances.suffixes(this.suffix_length, len(this.suffix)).tolist()
         without = self._without_head(given, prices) if this.suffix else 0.0
         worth = chances.worth[without > 0]
         asked = listens and (not this.suffix or worth.asks())
@@ -122,13 +127,13 @@ class Policy:
         elif without == 0:
             self._note_rate(this, 0.0, 0, prices)
             return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
-        this.guesses.graft(this.suffix, given.tolist())
+        this.guesses.graft(this.suffix, given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
-        n = int(np.argmax(gains))
+        n = gains.index(max(gains))
         if asked:
-            worth.note(float(gains[n]) - prices.rate * this.draft_ms - without)
-        self._note_rate(this, float(gains[n]), n, prices)
-        n = self._explore(n, float(gains[n]), costs, prices)
+            worth.note(gains[n] - prices.rate * this.draft_ms - without)
+        self._note_rate(this, gains[n], n, prices)
+        n = self._explore(n, gains[n], costs, prices)
         tree = this.guesses.tree(ids[-1], n)
         if asked:
             self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
@@ -151,7 +156,8 @@ class Policy:
         prices, kept = self._prices(costs), self._kept[0] / self._kept[1]
         n = np.arange(1, min(self.params.total, self.params.depth + 2))
         draft_ms = costs.extend.at(_USUAL_PAIRS) + (n - 1) * prices.level_ms[1]
-        gains = np.cumsum(kept**n) - prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1] + draft_ms)
+        verify_ms = np.array(prices.verify_ms)
+        gains = np.cumsum(kept**n) - prices.rate * (verify_ms[n + 1] - verify_ms[1] + draft_ms)
         best = int(np.argmax(gains))
         if gains[best] <= 0:
             self._note_rate(this, 0.0, 0, prices)
@@ -170,13 +176,17 @@ class Policy:
         """
         this = self._round
         self.n_rounds += 1
-        verify = self.costs.at(this.n_threads).verify
+        costs = self.costs.at(this.n_threads)
         if n_nodes == 1:
-            surprised = not verify.is_empty and abs(np.log(verify_ms / verify.at(1))) > _SURPRISING
-            again = surprised and self._n_lone < _LONE_RUNS
+            expected_ms = 0.0 if costs.verify.is_empty else costs.expected(1)
+            surprised = expected_ms > 0 and abs(math.log(verify_ms / expected_ms)) > _SURPRISING
+            unlike = self._since_lone > _COMPARE and costs.rows != 1  # the first of a kind costs a change of size
+            again = (surprised or unlike) and self._n_lone < _LONE_RUNS
             self._n_lone = self._n_lone + 1 if again else 0
             self._since_lone = 3 * _COMPARE if again else 0
-        verify.observe(n_nodes, verify_ms)
+        costs.verified(n_nodes, verify_ms)
+        self._sizes *= 1 - _SMOOTHING
+        self._sizes[n_nodes] += _SMOOTHING
         self._spent_ms += this.draft_ms + verify_ms
         if this.sampled:
             n_met = min(len(tokens), n_nodes - 1)
@@ -184,6 +194,8 @@ class Policy:
             return
         if n_nodes != this.n_nodes:
             self._explored_ms += max(0.0, verify_ms - this.ordinary_ms)
+        if not len(this.guesses):
+            return
         outcomes = this.outcomes(tokens)
         chances = self._chances[this.drawn]
         chances.heads[this.noisy].observe(*outcomes)
@@ -196,13 +208,19 @@ class Policy:
     def _prices(self, costs: Costs) -> Prices:
         lone = costs.verify.at(1)
         rate = max(self._tokens / self._time, 1.0) / lone  # drafting less than nothing is no option
-        return Prices(rate, costs.verify.table(), costs.level.table(), self.params.total - 1)
+        n = np.arange(self.params.total + 1)
+        # Whoever takes an unusual size pays for the way there and for the way back.
+        changes = (n != costs.rows).astype(float) + 1 - self._sizes
+        verify_ms = costs.verify.table()[: len(n)] + costs.change_ms * changes
+        return Prices(rate, verify_ms.tolist(), costs.level.table().tolist(), self.params.total - 1)
 
-    def _without_head(self, given: Float64, prices: Prices) -> float:
+    def _without_head(self, given: list[float], prices: Prices) -> float:
         """What the suffix alone is worth, in tokens."""
-        chance = np.cumprod(given)[: prices.most]
-        gains = np.cumsum(chance) - prices.rate * (prices.verify_ms[2 : len(chance) + 2] - prices.verify_ms[1])
-        return max(0.0, float(gains.max(initial=0.0)))
+        best = tokens = 0.0
+        for chance, ms in zip(accumulate(given, mul), prices.verify_ms[2 : prices.most + 2], strict=False):
+            tokens += chance
+            best = max(best, tokens - prices.rate * (ms - prices.verify_ms[1]))
+        return best
 
     def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> float:
         """Let the head read and guess; returns the time when it was done."""
@@ -245,11 +263,10 @@ class Policy:
         return started
 
     def _note_rate(self, this: Round, gain: float, n: int, prices: Prices) -> None:
-        verify_ms = float(prices.verify_ms[n + 1])
-        lone = float(prices.verify_ms[1])
-        expected = 1 + gain + prices.rate * (verify_ms - lone)
+        costs = self.costs.at(this.n_threads)
+        expected = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
         self._tokens += _SMOOTHING * (expected - self._tokens)
-        self._time += _SMOOTHING * ((verify_ms + this.draft_ms) / lone - self._time)
+        self._time += _SMOOTHING * ((costs.expected(n + 1) + this.draft_ms) / costs.verify.at(1) - self._time)
 
     def _explore(self, n: int, gain: float, costs: Costs, prices: Prices) -> int:
         """``n``, or now and then another size: a lone row to compare with, or one that may be better, untimed so far.
@@ -261,11 +278,11 @@ class Policy:
         if self._since_lone > _COMPARE * (1 if gain < self._usual_gain else 3):
             return 0
         self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
-        this.n_nodes, this.ordinary_ms = n + 1, float(prices.verify_ms[n + 1])
-        if self._explored_ms > _EXPLORING * self._spent_ms:
+        this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1)
+        if self.n_rounds % _LOOKS or self._explored_ms > _EXPLORING * self._spent_ms:
             return n
-        hoped = this.guesses.gains(prices.most, costs.verify.table(optimistic=True), prices.rate)
-        other = int(np.argmax(hoped))
+        hoped = this.guesses.gains(prices.most, costs.verify.table(optimistic=True).tolist(), prices.rate)
+        other = hoped.index(max(hoped))
         return n if costs.verify.is_seen(other + 1) else other
 
     # -- what was learnt -----------------------------------------------------------------------------------------------

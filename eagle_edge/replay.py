@@ -112,6 +112,7 @@ class Machine:
     """What calls cost, in milliseconds by rows, and the time.
 
     Attributes:
+        change: what an evaluation costs beyond ``verify`` where the one before had another number of rows.
         load: multiplies everything, by the time.
         ms: the time.
     """
@@ -119,12 +120,19 @@ class Machine:
     verify: Callable[[int], float]
     level: Callable[[int], float] = lambda n: 0.3 + 0.03 * n
     extend: Callable[[int], float] = lambda n: 0.35 + 0.02 * n
+    change: float = 0.0
     load: Callable[[float], float] = lambda ms: 1.0
     ms: float = 0.0
+    rows: int = 0  # of the last evaluation
 
     def spend(self, ms: float) -> None:
         """Let a call of ``ms`` pass."""
         self.ms += ms * self.load(self.ms)
+
+    def evaluate(self, n: int) -> None:
+        """Let the target evaluate ``n`` rows."""
+        self.spend(self.verify(n) + self.change * (n != self.rows))
+        self.rows = n
 
     def clock(self) -> float:
         """Seconds."""
@@ -138,7 +146,8 @@ def load_curve(curve: Path) -> Machine:
     """A machine from a JSON object with "verify", "level" and "extend": [rows, milliseconds] pairs, rows ascending.
 
     Between the rows given, costs lie on a line; beyond the last it goes on with the last slope. Where nothing is known
-    of a head, "draft_of_verify" takes its calls for that share of the target's.
+    of a head, "draft_of_verify" takes its calls for that share of the target's. "change" is what an evaluation costs
+    more where the one before had another number of rows.
 
     Args:
         curve: a file, or the name of one in ``CURVES``.
@@ -152,11 +161,11 @@ def load_curve(curve: Path) -> Machine:
         raise FileFormatError(f"{curve}: no such file, and none of the curves that come along: {known}")
     try:
         curves = json.loads(path.read_text(encoding="utf-8"))
-        verify = _interpolated(curves["verify"])
+        verify, change = _interpolated(curves["verify"]), float(curves.get("change", 0))
         if "draft_of_verify" in curves:
             share = float(curves["draft_of_verify"])
-            return Machine(verify, lambda n: share * verify(n), lambda n: share * verify(n))
-        return Machine(verify, _interpolated(curves["level"]), _interpolated(curves["extend"]))
+            return Machine(verify, lambda n: share * verify(n), lambda n: share * verify(n), change)
+        return Machine(verify, _interpolated(curves["level"]), _interpolated(curves["extend"]), change)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FileFormatError(f'{path}: no cost curves ({error!r}); needed are "verify", "level", "extend"') from None
 
@@ -229,7 +238,7 @@ def replay(text: Record, machine: Machine, how: Policy | DraftParams) -> Outcome
     while len(ids) < len(text.ids):
         tree = _proposed(how, ids, len(text.ids) - len(ids) - 1, head, backlog)
         before = machine.ms
-        machine.spend(machine.verify(len(tree)))
+        machine.evaluate(len(tree))
         tokens = _accepted(tree, text.ids[len(ids) :])
         if isinstance(how, Policy):
             how.observe(tokens, len(tree), machine.ms - before)

@@ -90,14 +90,17 @@ def test_export_convert_read_back(switches: dict[str, Any], tiny_target: Path, t
 def test_quantized_matrices_stay_within_their_step(
     quantize: str, step: float, checkpoint: Path, tiny_target: Path
 ) -> None:
-    """Matrices take the asked-for type, within its rounding; norms stay float32."""
+    """Matrices take the asked-for type, within its rounding; norms stay float32, what is kept finer is said."""
     output = checkpoint.parent / "head.gguf"
-    convert_head(checkpoint, tiny_target, output, quantize)
+    made = convert_head(checkpoint, tiny_target, output, quantize)
     header = read_header(output)
-    assert quantize.upper() == header.tensors["output.weight"].type_name
+    assert quantize.upper() == header.tensors["fc.weight"].type_name
     assert header.tensors["output_norm.weight"].type_name == "F32"
-    wanted = safetensors.torch.load_file(checkpoint / "model.safetensors")["lm_head.weight"].numpy()
-    assert np.abs(stored(output)["output.weight"] - wanted).max() <= step * np.abs(wanted).max()
+    wanted = safetensors.torch.load_file(checkpoint / "model.safetensors")["fc.weight"].numpy()
+    assert np.abs(stored(output)["fc.weight"] - wanted).max() <= step * np.abs(wanted).max()
+    finer = header.tensors["output.weight"].type_name
+    assert finer == ("Q8_0" if quantize == "q4_0" else quantize.upper())
+    assert (f"output.weight {finer}" in " ".join(made.notes)) == (quantize == "q4_0")
 
 
 def test_the_tokenizer_is_the_targets(checkpoint: Path, tiny_target: Path) -> None:

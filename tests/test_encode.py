@@ -59,8 +59,23 @@ def test_what_half_precision_cannot_hold_is_said() -> None:
 def test_rows_that_are_not_whole_blocks_fall_back() -> None:
     """As in llama.cpp: to a type of blocks of 32, and from there to half precision."""
     q4 = QUANTIZATIONS["q4_k_m"]
-    assert matrix_type("fc.weight", 512, q4) == (Kind.Q4_K, False)
-    assert matrix_type("blk.0.ffn_down.weight", 512, q4) == (Kind.Q6_K, False)
-    assert matrix_type("fc.weight", 576, q4) == (Kind.Q5_0, True)
-    assert matrix_type("output.weight", 576, q4) == (Kind.Q8_0, True)
-    assert matrix_type("fc.weight", 50, q4) == (Kind.F16, True)
+    assert matrix_type("fc.weight", 512, q4) == (Kind.Q4_K, "")
+    assert matrix_type("fc.weight", 576, q4)[0] is Kind.Q5_0
+    assert matrix_type("fc.weight", 50, q4)[0] is Kind.F16
+    assert "not whole blocks" in matrix_type("fc.weight", 576, q4)[1]
+
+
+@pytest.mark.parametrize("name", sorted(QUANTIZATIONS))
+def test_what_drafting_loses_most_by_is_kept_finer(name: str) -> None:
+    """The output matrix is never coarser than Q6_K, nor nor two more matrices in mixtures; others are as asked."""
+    quantization = QUANTIZATIONS[name]
+    coarse = name not in ("f32", "f16", "bf16", "q8_0", "q6_k")
+    output, why = matrix_type("output.weight", 512, quantization)
+    assert output is (Kind.Q6_K if coarse else quantization.kind)
+    assert bool(why) == coarse
+    assert matrix_type("blk.0.attn_output.weight", 512, quantization) == (quantization.kind, "")
+    for part in ("blk.0.ffn_down.weight", "blk.0.attn_v.weight"):
+        assert matrix_type(part, 512, quantization)[0] is (quantization.fine or quantization.kind)
+    if coarse:  # 576 = 18 blocks of 32, as in SmolLM2
+        assert matrix_type("output.weight", 576, quantization)[0] is Kind.Q8_0
+    assert {QUANTIZATIONS[q].fine for q in ("q4_0", "q4_1", "iq4_nl", "q4_k_m")} == {Kind.Q6_K}

@@ -334,4 +334,5 @@ def test_the_packaged_model_writes_its_own_prompts(packaged_target: Path) -> Non
         first = own_prompts(target, header, 6, (0, 1), 48, True, seen)
         assert len(set(first)) == len(seen) == 6
         assert own_prompts(target, header, 6, (0, 1), 48, True, set()) == first
+        assert max(len(target.tokenize(prompt, add_special=False)) for prompt in first) <= 48 + 8  # an opening is given
         assert not set(own_prompts(target, header, 3, (0, 1), 48, True, seen)) & set(first)

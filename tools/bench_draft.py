@@ -1,6 +1,7 @@
 """Time what drafting costs for a head of SmolLM2-135M's shape with random weights, beside the packaged target.
 
 Run: python tools/bench_draft.py [--quant Q8_0] [--draft-vocab 8192] [--threads 2] [--pairs 200]
+     python tools/bench_draft.py --head head-q4_0.gguf    (one that is there; several types may be mixed in it)
 Prints medians in milliseconds, and the best tenth, which a busy machine disturbs less. Nothing is asserted.
 """
 
@@ -85,6 +86,7 @@ def measure(draft: Draft, n_pairs: int, runs: int) -> dict[str, tuple[float, flo
 def main() -> None:
     """Make a head, time it, print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--head", type=Path, help="time this one; its taps must be as wide as the packaged target's")
     parser.add_argument("--quant", default="Q8_0")
     parser.add_argument("--draft-vocab", type=int, default=8192)
     parser.add_argument("--threads", type=int, default=2)
@@ -94,9 +96,10 @@ def main() -> None:
     args = parser.parse_args()
     choose_kernels(args.kernels)
     with tempfile.TemporaryDirectory() as folder:
-        head = random_head(Path(folder), args.quant, args.draft_vocab)
+        head = args.head or random_head(Path(folder), args.quant, args.draft_vocab)
         with Draft(head, packaged_target(), n_ctx=2048, n_threads=args.threads) as draft:
-            print(f"{args.quant}, R = {args.draft_vocab}, {args.threads} threads, {args.pairs} pairs, {args.kernels}")
+            what = args.head.name if args.head else f"{args.quant}, R = {args.draft_vocab}"
+            print(f"{what}, {args.threads} threads, {args.pairs} pairs, {args.kernels}")
             print(f"{'':24} {'median':>9} {'best 10 %':>9} ms")
             for name, (median, best) in measure(draft, args.pairs, args.runs).items():
                 print(f"{name:24} {median:9.3f} {best:9.3f}")

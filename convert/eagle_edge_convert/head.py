@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,13 +229,13 @@ class _Head:
 
     def output(self, quantization: Quantization) -> dict[str, OutTensor]:
         """The tensors of the file, in one order whatever the checkpoint's."""
-        out, fallbacks = {}, []
+        out, others = {}, defaultdict(list)
         order = [*self.config.tensors(), "output.weight", "token_embd.weight"]
         for name in [name for name in order if name in self.sources]:
             source, kind = self.sources[name], Kind.F32
             if len(source.shape) == 2:
-                kind, is_fallback = matrix_type(name, source.shape[1], quantization)
-                fallbacks += [f"{name} {kind.name}"] * is_fallback
+                kind, reason = matrix_type(name, source.shape[1], quantization)
+                others[reason].append(f"{name} {kind.name}")
             stays = (source.tensor.dtype, kind) in (("float16", Kind.F16), ("bfloat16", Kind.BF16))
             out[name] = OutTensor(source.shape, kind, lambda source=source, stays=stays: _chunks(source, stays))  # type: ignore[misc]
         if self.config.rope_factors:
@@ -243,8 +244,7 @@ class _Head:
         if self.ids is not None:
             ids = self.ids
             out["d2t"] = OutTensor(ids.shape, Kind.I64, lambda: iter((ids,)))
-        if fallbacks:
-            self.notes.append(f"rows are not whole blocks of that type: {', '.join(fallbacks)}")
+        self.notes.extend(f"{reason}: {', '.join(names)}" for reason, names in others.items() if reason)
         return out
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from eagle_edge.gguf_header import read_header
 
-from .encode import QUANTIZATIONS, encode_rows, matrix_type
+from .encode import QUANTIZATIONS, encode_rows, whole_blocks
 from .target import matrix_rows
 
 __all__ = ["is_tied", "untie_output"]
@@ -34,7 +34,7 @@ def untie_output(source: Path, output: Path, quantize: str, embedding: Path | No
     header = read_header(embedding or source)
     rows, (width, n_rows) = matrix_rows(header, "token_embd.weight"), header.tensors["token_embd.weight"].shape
     assert rows is not None
-    kind, _ = matrix_type("output.weight", width, QUANTIZATIONS[quantize])
+    kind = whole_blocks(QUANTIZATIONS[quantize].kind, width)
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(output, header.architecture)
     for key, field in reader.fields.items():

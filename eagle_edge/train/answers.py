@@ -149,7 +149,7 @@ class Recorder:
                 self.header,
                 wanted,
                 seed,
-                data.max_prompt_tokens,
+                min(data.max_own_tokens, data.max_prompt_tokens),
                 data.openers,
                 seen,
                 lambda share: on_prompts(share, before),

@@ -79,10 +79,10 @@ def finish(
 ) -> Path:
     """Export, measure and describe the head of ``trainer``; gives its Q8_0 file."""
     export_checkpoint(trainer.head, trainer.vocabulary, folder / "head")
-    for done, (kind, name) in enumerate(FILES.items()):
-        stage("export", done / len(FILES), name)
-        convert_head(folder / "head", params.target, folder / name, kind, check=False)
-    stage("export", 1.0, ", ".join(FILES.values()))
+    for done, (kind, name) in enumerate(FILES.items(), 1):
+        made = convert_head(folder / "head", params.target, folder / name, kind, check=False)
+        text = "; ".join([f"{name}, {made.n_bytes / 1e6:.1f} MB", *made.notes])
+        stage("export", done / len(FILES), text)
     figures = _measure(params, folder, trainer, clock, stage)
     clock.tick()
     result = {

@@ -27,6 +27,7 @@ class DataParams:
         openers: start most of its own prompts with a common opening, so that they differ more.
         passage_share: the share of prompts that have it summarise or rewrite its earlier answers, if it writes any.
         max_prompt_tokens, max_answer_tokens: longer prompts are left out, longer answers end there.
+        max_own_tokens: of a prompt that the target writes; what has not ended by then rarely does.
         max_passage_tokens: of the text in such a prompt.
         greedy_share: the share of answers at temperature 0; the rest is sampled at ``temperatures``.
         temperatures: drawn from with equal chance.
@@ -41,6 +42,7 @@ class DataParams:
     openers: bool = True
     passage_share: float = 0.06
     max_prompt_tokens: int = 260
+    max_own_tokens: int = 128
     max_answer_tokens: int = 176
     max_passage_tokens: int = 900
     greedy_share: float = 0.65
@@ -58,6 +60,7 @@ class DataParams:
             self.own_share > 0 or bool(self.prompt_files), "own_share", self.own_share, "above 0 without prompt files"
         )
         _check(self.max_prompt_tokens >= 1, "max_prompt_tokens", self.max_prompt_tokens, "at least 1")
+        _check(self.max_own_tokens >= 1, "max_own_tokens", self.max_own_tokens, "at least 1")
         _check(self.max_answer_tokens >= 2, "max_answer_tokens", self.max_answer_tokens, "at least 2")
         _check(0 <= self.greedy_share <= 1, "greedy_share", self.greedy_share, "0..1")
         _check(bool(self.temperatures) and min(self.temperatures) > 0, "temperatures", self.temperatures, "positive")

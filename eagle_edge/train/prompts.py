@@ -147,13 +147,13 @@ def own_prompts(
             raise PairError(
                 f"{target.path}: of {number} prompts it wrote, {len(out)} can be used; give a file of prompts"
             )
-        n_jobs = max(8, math.ceil(1.2 * (wanted - len(out))))
+        n_jobs = max(8, math.ceil(1.25 * (wanted - len(out))))
         jobs = (_own_job(target, start, (*seed, i), max_tokens, openers) for i in range(number, number + n_jobs))
         number += n_jobs
         written = []
         for job in run_jobs(target, jobs):
             written.append(job)
-            on_written(min(1.0, (len(out) + len(written)) / (1.2 * wanted)))
+            on_written(min(1.0, (len(out) + len(written)) / (1.25 * wanted)))
         for job in sorted(written, key=lambda job: job.number):
             prompt = _own_prompt(target, job, len(start))
             if prompt and prompt_key(prompt) not in seen and len(out) < wanted:
