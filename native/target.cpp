@@ -133,7 +133,11 @@ ee_status ee_target_open(const char * path, const ee_target_params * params, ee_
         m.use_extra_bufts             = params->repack != 0;
         m.progress_callback           = on_load_progress;
         m.progress_callback_user_data = &t->params;
-        t->model.reset(llama_model_load_from_file(path, m));
+        {
+            const bool on_cpu = ee::kernels::current.offered && params->repack && params->n_gpu_layers == 0;
+            const ee::kernels::head_start memory(on_cpu ? path : "");
+            t->model.reset(llama_model_load_from_file(path, m));
+        }
         t->params.progress = nullptr;
         t->params.cancel   = nullptr;
         if (!t->model) {

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-
 from ..gguf_header import read_header
+from ..native import call, ffi, lib
 
 __all__ = ["Energy", "read_bandwidth", "weight_bytes"]
 
-_PASSES = 12
 _POWERCAP = Path("/sys/class/powercap")  # Linux's interface to RAPL, the energy counters of x86 processors
 
 
@@ -25,15 +21,10 @@ def weight_bytes(path: str | os.PathLike[str]) -> int:
 
 
 def read_bandwidth(n_bytes: int, n_threads: int) -> float:
-    """Bytes a second that ``n_threads`` read of ``n_bytes``, over and over; the best of a few passes."""
-    parts = np.array_split(np.ones(max(n_bytes // 8, n_threads)), n_threads)
-    best = 0.0
-    with ThreadPoolExecutor(n_threads) as pool:
-        for _ in range(_PASSES):
-            start = time.perf_counter()
-            list(pool.map(np.add.reduce, parts))
-            best = max(best, sum(part.nbytes for part in parts) / (time.perf_counter() - start))
-    return best
+    """Bytes a second that ``n_threads`` read of ``n_bytes``; the best of a few passes."""
+    out = ffi.new("double[2]")
+    call(lib.ee_measure_limits, n_threads, max(1 << 20, n_bytes), out, out + 1)
+    return float(out[0])
 
 
 class Energy:

@@ -123,13 +123,27 @@ void load_queries(const attention_task & task, float * queries) {
     }
 }
 
+constexpr int type_bytes(int type) {
+    return type == GGML_TYPE_F32 ? 4 : 2;
+}
+
 template <int TYPE> void score_cells(const attention_task & task, attention_scratch & s, int n_vectors) {
+    const int k_bytes = task.dim_k * type_bytes(TYPE), v_bytes = task.dim_v * type_bytes(task.v_type);
     for (int cell = 0; cell < task.n_kv; cell += CELLS) {
         bool live = false;
         for (int row = 0; row < task.n_rows && !live; ++row) {
             live = sees_a_cell(task, row, cell);
         }
         s.live[cell / CELLS] = live;
+        // Cells of one head lie apart, which no hardware prefetcher follows: fetch the next keys, and the values for later.
+        for (int i = cell; i < cell + CELLS; ++i) {
+            for (int b = 0; b < k_bytes; b += 64) {
+                __builtin_prefetch(task.k + (i + CELLS) * task.k_stride + b, 0, 3);
+            }
+            for (int b = 0; live && b < v_bytes; b += 64) {
+                __builtin_prefetch(task.v + i * task.v_stride + b, 0, 2);
+            }
+        }
         if (live) {
             load_keys<TYPE>(task, cell, s.keys);
             for (int first = 0; first < n_vectors; first += VECTORS) {

@@ -33,7 +33,6 @@ static void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void *
     in_shares(n_groups, size, [=](int64_t first, int64_t last) {
         const uint8_t * from = (const uint8_t *) data + first * group_bytes;
         uint8_t * to = (uint8_t *) tensor->data + first * group_bytes;
-        prepare_copy(from, to, (last - first) * group_bytes);
         for (int64_t g = first; g < last; ++g, from += group_bytes, to += group_bytes) {
             layout->lay_group(from, to, n_blocks);
         }
@@ -55,9 +54,8 @@ static const char * get_name(ggml_backend_buffer_type_t) {
 }
 
 static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
-    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
+    ggml_backend_buffer_t buffer = fresh_buffer(size);
     if (buffer != nullptr) {
-        fault_in(buffer->get_base(buffer), size);
         buffer->buft = type;
         buffer->set_tensor = set_tensor;
         buffer->get_tensor = get_tensor;

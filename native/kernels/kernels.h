@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <thread>
 
 namespace ee::kernels {
 
@@ -27,10 +28,25 @@ const weight_layout * layout_of(const ggml_tensor * weight);
 
 // Run share(first, last) over parts of 0..n on a few threads, where so many bytes are worth starting them.
 void in_shares(int64_t n, size_t n_bytes, const std::function<void(int64_t first, int64_t last)> & share);
-// Touch a fresh buffer, through large pages where the system has some at hand.
-void fault_in(void * base, size_t size);
-// Map the pages that are about to be read and written all at once, not each at its first use.
-void prepare_copy(const void * from, void * to, size_t size);
+
+// While one lives, the thread that made it finds memory for the weights of the file already touched: a thread of its own
+// does that while llama.cpp reads the vocabulary, which takes about as long and leaves the other cores idle.
+class head_start {
+  public:
+    explicit head_start(const char * path);
+    ~head_start();
+    // The memory, once and if that is enough, and the address up to which it has been touched.
+    ggml_backend_buffer_t take(size_t size, uintptr_t & up_to);
+
+  private:
+    ggml_backend_buffer_t buffer = nullptr;
+    uintptr_t touched = 0;
+    std::atomic<bool> enough{false};
+    std::thread toucher;
+};
+
+// A buffer of the CPU whose memory has been touched, through large pages where the system has some at hand.
+ggml_backend_buffer_t fresh_buffer(size_t size);
 // After a model is loaded: drop the resident pages of mapped model files, whose weights have been re-laid, so that nothing
 // is held twice; and exchange small pages of weights for large ones, in the background.
 void settle_weights();

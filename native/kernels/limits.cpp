@@ -2,7 +2,6 @@
 #include "kernels.h"
 
 #include "common.h"
-#include "ggml-cpu.h"
 
 #include <algorithm>
 #include <chrono>
@@ -48,12 +47,11 @@ ee_status ee_measure_limits(int32_t n_threads, int64_t n_bytes, double * bytes_p
         if (n_threads < 1 || n_threads > 512 || n_bytes < 1 << 20) {
             ee::fail(EE_ERR_ARG, "limits need 1 to 512 threads and a megabyte at least, got %d and %lld bytes", n_threads, (long long) n_bytes);
         }
-        ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), n_bytes);
+        ggml_backend_buffer_t buffer = fresh_buffer(n_bytes);
         if (buffer == nullptr) {
             ee::fail(EE_ERR_MEMORY, "no memory to read %lld bytes from", (long long) n_bytes);
         }
         auto * data = (uint64_t *) ggml_backend_buffer_get_base(buffer);
-        fault_in(data, n_bytes);
         memset(data, 1, n_bytes);
         const size_t share = n_bytes / 8 / n_threads;
         std::vector<uint64_t> sums(n_threads * 8); // a cache line each: they keep the compiler from leaving the work out
