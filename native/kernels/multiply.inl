@@ -6,14 +6,13 @@
 
 namespace {
 
-// How far ahead of the block in work weights are fetched, so that memory is not idle while columns are computed. Up to
-// FAR_COLUMNS run at the memory's speed and fetch into the second level, which has room for more that is under way.
-constexpr int PREFETCH_BYTES = 4096;
-constexpr int FAR_COLUMNS    = 4;
+// How far ahead of the block in work weights are fetched, into the second level: memory must not wait for columns that
+// are being computed, and the first level cannot wait for so many lines at once.
+constexpr int PREFETCH_BYTES = 8192;
 
-template <int C> void prefetch(const uint8_t * block, int n_bytes) {
+inline void prefetch(const uint8_t * block, int n_bytes) {
     for (int i = 0; i < n_bytes; i += 64) {
-        __builtin_prefetch(block + PREFETCH_BYTES + i, 0, C <= FAR_COLUMNS ? 2 : 3);
+        __builtin_prefetch(block + PREFETCH_BYTES + i, 0, 2);
     }
 }
 
@@ -43,7 +42,7 @@ template <class W, int C, int S = 0>
 void multiply_parts(const W & block, const uint8_t * here, const activation * a, isa::floats * sums) {
     if constexpr (S < W::BLOCKS) {
         constexpr int share = (W::FIELDS * FIELD + W::DWORDS * DWORD) / W::BLOCKS;
-        prefetch<C>(here + S * share, share);
+        prefetch(here + S * share, share);
         multiply_part<W, C, S>(block, a + S * C, sums);
         multiply_parts<W, C, S + 1>(block, here, a, sums);
     }
@@ -84,7 +83,7 @@ template <class W> struct floating {
             }
             const uint8_t * w = group;
             for (int k = 0; k < n_blocks * BLOCK; k += 2, w += 2 * FIELD, x += 2 * C) {
-                prefetch<C>(w, 2 * FIELD);
+                prefetch(w, 2 * FIELD);
                 isa::floats w0, w1;
                 W::load(w, lane, w0, w1);
                 for (int c = 0; c < C; ++c) {
