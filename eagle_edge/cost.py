@@ -34,6 +34,7 @@ _BORROWED = 4  # calls that a cost with another number of threads counts as
 _SURE = 2  # calls that are believed; one may have been unlucky
 _TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine
 _CHANGE_SMOOTHING = 1 / 16  # of a lone row in what a change of size is known to cost
+_DEAREST_CHANGE = 1.0  # of a lone row; more is an accident
 _OUTLIER = 4.0  # times as slow as expected counts as much as any slower
 _GUESSED_SLOPE = 0.15  # of the cost of a row that one more costs, while only one size was seen
 _REFRESH = 8  # observations between two fits of the whole curve
@@ -171,6 +172,8 @@ class Costs:
         self.level = Curve(256)
         self.change = 0.0
         self.rows = 0
+        self._changed_ms = 0.0  # of the last evaluation, if it was a lone row after more
+        self._n_changes = 0  # that were learnt from
 
     @property
     def change_ms(self) -> float:
@@ -182,12 +185,17 @@ class Costs:
         return self.verify.at(n) + self.change_ms * (n != self.rows)
 
     def verified(self, n: int, ms: float) -> None:
-        """Learn from an evaluation of ``n`` rows."""
+        """Learn from an evaluation of ``n`` rows.
+
+        The change is learnt from two lone rows in a row, whatever the load: the first of them built a graph.
+        """
         changed = n != self.rows > 0
-        if changed and n == 1 and not self.verify.is_empty:
-            surprise = min(max(ms / self.verify.at(1) - 1, 0.0), 1.0)
-            self.change += _CHANGE_SMOOTHING * (surprise - self.change)
+        if n == 1 and not changed and self._changed_ms > 0:
+            self._n_changes += 1
+            surprise = min(max(self._changed_ms / ms - 1, 0.0), _DEAREST_CHANGE)
+            self.change += max(1 / self._n_changes, _CHANGE_SMOOTHING) * (surprise - self.change)
         self.verify.observe(n, ms * self.verify.at(n) / self.expected(n) if changed else ms)
+        self._changed_ms = ms if changed and n == 1 else 0.0
         self.rows = n
 
     def curves(self) -> dict[str, Curve]:
@@ -229,7 +237,7 @@ class CostModel:
             costs = Costs()
             for name, curve in costs.curves().items():
                 curve.restore(curves[name])
-            costs.change = min(max(float(curves["change"]), 0.0), 1.0)
+            costs.change, costs._n_changes = min(max(float(curves["change"]), 0.0), _DEAREST_CHANGE), _KNOWN
             self._by_threads[int(n_threads)] = costs
 
 

@@ -94,6 +94,18 @@ def test_another_number_of_threads_starts_from_the_nearest() -> None:
     assert model.at(2).verify.at(8) == pytest.approx(10)
 
 
+def test_a_change_of_size_is_told_from_the_size() -> None:
+    """Evaluations that cost more after one of another size: the surplus is learnt apart, and the curve stays below."""
+    costs = CostModel().at(1)
+    for _ in range(60):
+        for n, ms in ((1, 3.5), (1, 3.0), (1, 3.0), (4, 5.0), (4, 4.5)):
+            costs.verified(n, ms)
+    assert costs.change_ms == pytest.approx(0.5, rel=0.1)
+    assert costs.verify.at(1) == pytest.approx(3.0, rel=0.03)
+    assert costs.verify.at(4) == pytest.approx(4.5, rel=0.03)
+    assert costs.expected(1) == pytest.approx(3.5, rel=0.03)  # the last one had four rows
+
+
 def test_what_was_learnt_survives_a_file(tmp_path: Path) -> None:
     """Costs read back from the cache are those that were saved."""
     model, again = CostModel(), CostModel()

@@ -73,6 +73,19 @@ def test_a_useless_head_costs_next_to_nothing(curve: str, sharpness: float) -> N
     assert run(text, machine, 600, learner)[0] > 0.97 / CURVES[curve](1)
 
 
+@pytest.mark.parametrize("skill", [0.3, 0.6, 1.0])
+def test_a_dear_change_of_size_is_paid_for(skill: float) -> None:
+    """Where another number of rows costs a fifth of a row more, no text is slower than plain decoding.
+
+    A policy that does not know of the change loses a tenth where the head is middling.
+    """
+    text, curve = Text(skill, 3.0), CURVES["dear second row"]
+    machine = Machine(curve, change=1.0)
+    learner = policy(machine)
+    run(text, machine, 300, learner)
+    assert run(text, machine, 400, learner)[0] > 0.98 / curve(1)
+
+
 def test_it_comes_back_when_drafting_pays_again() -> None:
     """After a long text where the head was useless, one where it is good is soon drafted at full speed."""
     machine = Machine(CURVES["groups of four"])
