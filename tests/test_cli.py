@@ -32,7 +32,7 @@ def report(*arguments: str | Path, code: int = 0) -> Any:
 
 @pytest.fixture(scope="module")
 def pair(tiny_target: Path, tiny_head: Path) -> list[str]:
-    return ["--target", str(tiny_target), "--head", str(tiny_head), "--n-ctx", "256"]
+    return ["--target", str(tiny_target), "--head", str(tiny_head), "--n-ctx", "256", "--exact", "strict"]
 
 
 @pytest.fixture(scope="module")
