@@ -24,6 +24,7 @@ from rich.table import Table
 
 from eagle_edge.config import DraftParams, TargetParams
 from eagle_edge.draft import Draft
+from eagle_edge.errors import EagleEdgeError
 from eagle_edge.models import default_head, default_target
 from eagle_edge.questions import Question, load_questions
 from eagle_edge.target import Target
@@ -40,15 +41,14 @@ def main() -> None:
     parser.add_argument("questions", type=Path, help="a folder of question sets")
     parser.add_argument("--target", type=Path, default=default_target())
     parser.add_argument("--head", type=Path, default=default_head())
-    parser.add_argument("--tree", default="60/7/10", help="TOTAL/DEPTH/TOPK")
+    parser.add_argument("--tree", type=tree_sizes, default="60/7/10", metavar="TOTAL/DEPTH/TOPK")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--limit", type=int, help="questions of each set")
     parser.add_argument("--sets", default="", help="names, with commas")
     parser.add_argument("-n", "--max-tokens", type=int, default=128)
     parser.add_argument("--json", action="store_true", help="write one JSON value to stdout")
     args = parser.parse_args()
-    total, depth, top_k = map(int, args.tree.split("/"))
-    params, console = DraftParams(total, depth, top_k), Console(stderr=True)
+    params, console = args.tree, Console(stderr=True)
     questions = load_questions(args.questions, [name for name in args.sets.split(",") if name], args.limit)
     prompts = _prompts(args.target, questions)
     n_ctx = max(map(len, prompts)) + args.max_tokens
@@ -64,6 +64,12 @@ def main() -> None:
                 walk = _walk(target, draft, params, prompts[at], answers[at])
                 walks.setdefault(questions[at].set, []).append(walk)
     _report(walks, args.json)
+
+
+def tree_sizes(text: str) -> DraftParams:
+    """TOTAL/DEPTH/TOPK; anything else is a ValueError."""
+    total, depth, top_k = map(int, text.split("/"))
+    return DraftParams(total, depth, top_k)
 
 
 def _prompts(path: Path, questions: list[Question]) -> list[list[int]]:
@@ -125,4 +131,7 @@ def _report(walks: dict[str, list[tuple[int, int]]], as_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except EagleEdgeError as error:
+        sys.exit(f"tau.py: {error}")

@@ -202,6 +202,20 @@ class Costs:
         """All of them by name."""
         return {"verify": self.verify, "extend": self.extend, "level": self.level}
 
+    def to_json(self) -> dict[str, Any]:
+        """Everything learnt, without the load of the moment."""
+        return {"change": self.change, **{name: curve.to_json() for name, curve in self.curves().items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what ``to_json`` gave.
+
+        Raises:
+            ValueError, TypeError, KeyError, IndexError: it is something else.
+        """
+        for name, curve in self.curves().items():
+            curve.restore(state[name])
+        self.change, self._n_changes = min(max(float(state["change"]), 0.0), _DEAREST_CHANGE), _KNOWN
+
 
 class CostModel:
     """The costs by number of threads, which a busy machine may lower while a text is generated."""
@@ -214,18 +228,16 @@ class CostModel:
         if n_threads not in self._by_threads:
             costs = Costs()
             if self._by_threads:
-                nearest = min(self._by_threads, key=lambda known: abs(known - n_threads))
-                for name, curve in self._by_threads[nearest].curves().items():
+                nearest = self._by_threads[min(self._by_threads, key=lambda known: abs(known - n_threads))]
+                costs.change = nearest.change
+                for name, curve in nearest.curves().items():
                     costs.curves()[name].restore([[n, ms, _BORROWED] for n, ms, _ in curve.to_json()])
             self._by_threads[n_threads] = costs
         return self._by_threads[n_threads]
 
     def to_json(self) -> dict[str, Any]:
         """Everything learnt, without the load of the moment."""
-        return {
-            str(n): {"change": costs.change} | {name: curve.to_json() for name, curve in costs.curves().items()}
-            for n, costs in self._by_threads.items()
-        }
+        return {str(n): costs.to_json() for n, costs in self._by_threads.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what ``to_json`` gave.
@@ -233,11 +245,9 @@ class CostModel:
         Raises:
             ValueError, TypeError, KeyError, IndexError: it is something else.
         """
-        for n_threads, curves in state.items():
+        for n_threads, known in state.items():
             costs = Costs()
-            for name, curve in costs.curves().items():
-                curve.restore(curves[name])
-            costs.change, costs._n_changes = min(max(float(curves["change"]), 0.0), _DEAREST_CHANGE), _KNOWN
+            costs.restore(known)
             self._by_threads[int(n_threads)] = costs
 
 

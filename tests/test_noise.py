@@ -62,6 +62,19 @@ def test_pruning_changes_nothing(seed: int, spread: float, banned: bool) -> None
     assert int(np.argmax(scores + noise.gumbel(key, IDS))) == noise.gumbel_argmax(key, IDS, scores)
 
 
+def test_no_noise_exceeds_its_bound() -> None:
+    """The native words are those of Python's hash, and what they promise holds for every token, closely for most."""
+    ids = np.arange(200_000, dtype=np.int32)
+    scores = np.linspace(-30, 0, len(ids), dtype=np.float32)
+    for position in range(10):
+        key = noise.key(11, position)
+        words, bounds = noise._bounds(key, ids, scores)
+        np.testing.assert_array_equal(words, noise._words(ids, key.coarse))
+        above = bounds - (scores + noise.gumbel(key, ids))
+        assert above.min() > -1e-4
+        assert np.median(above) < 1.5
+
+
 def _uniforms(key: noise.Key) -> noise.Float64:
     flat: noise.Float64 = np.exp(-np.exp(-noise.gumbel(key, IDS)))
     return flat
