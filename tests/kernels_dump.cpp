@@ -5,6 +5,7 @@
 
 #include "ggml.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -106,9 +107,31 @@ static void dump_attention(const path & path, int type, int dim, int n_kv) {
         (const char *) k.data(), (const char *) v.data(), size_t(dim * element), size_t(dim * element), type, type, dim, dim, n_kv,
         n_rows, n_heads, (const char *) q.data(), row, head, (const char *) mask.data(), size_t(n_kv) * 2,
         (char *) out.data(), row, head, 0.125f};
-    std::vector<char> scratch(attention_scratch_bytes(n_rows * n_heads, dim, dim, n_kv));
-    path.attention(task, scratch.data());
-    printf("attention %d %d %016llx\n", type, dim, (unsigned long long) hash(out.data(), out.size()));
+    for (int n : {1, 3}) { // scratches, which must not matter
+        const size_t stride = attention_scratch_bytes(n_rows * n_heads, dim, dim, n_kv);
+        std::vector<char> scratches(n * stride);
+        const auto all = [&](auto step) {
+            for (int i = 0; i < n; ++i) {
+                step(cell_share{i, n}, &scratches[i * stride]);
+            }
+        };
+        all([&](cell_share share, char * own) { path.attention.score(task, share, own); });
+        all([&](cell_share share, char * own) { path.attention.sum(task, share, own, scratches.data(), stride, n); });
+        all([&](cell_share share, char *) { path.attention.write(task, share.first, n, scratches.data(), stride, n); });
+        printf("attention %d %d %016llx\n", type, dim, (unsigned long long) hash(out.data(), out.size()));
+        std::fill(out.begin(), out.end(), 0.0f);
+    }
+}
+
+static void dump_quantized(const path & path) {
+    constexpr int n_blocks = 7; // no whole number of whatever is done together
+    std::vector<float> x(n_blocks * BLOCK);
+    for (size_t i = BLOCK; i < x.size(); ++i) { // a block of zeros first
+        x[i] = uniform() * float(i);
+    }
+    std::vector<activation> out(2 * n_blocks);
+    path.quantize(x.data(), n_blocks, 8, out.data(), 2);
+    printf("quantized %016llx\n", (unsigned long long) hash((const float *) out.data(), out.size() * sizeof(activation) / sizeof(float)));
 }
 
 int main(int argc, char ** argv) {
@@ -119,6 +142,7 @@ int main(int argc, char ** argv) {
                     dump_multiply(**p, type);
                 }
             }
+            dump_quantized(**p);
             for (int type : {GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_F32}) {
                 dump_attention(**p, type, 64, 256);
                 dump_attention(**p, type, 80, 48);

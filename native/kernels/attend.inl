@@ -26,27 +26,26 @@ isa::floats whole_exp(isa::floats x) {
     return isa::round(isa::scale_by_power(y, isa::add(n, isa::all(24.0f))));
 }
 
-float largest_score(const attention_task & task, const attention_scratch & s, int vector) {
-    const float * scores = s.scores + size_t(vector) * task.n_kv;
+// -infinity where the vector sees none of the cells.
+float largest_score(const attention_scratch & s, int vector) {
+    const float * scores = s.scores + size_t(vector) * s.n_cells;
     isa::floats largest = isa::all(-INFINITY);
-    for (int cell = 0; cell < task.n_kv; cell += isa::LANES) {
-        if (s.live[cell / CELLS]) {
-            largest = isa::max(largest, isa::load(scores + cell));
+    for (int at = 0; at < s.n_cells; at += isa::LANES) {
+        if (s.live[at / CELLS]) {
+            largest = isa::max(largest, isa::load(scores + at));
         }
     }
-    // A row that sees nothing weighs everything zero.
-    const float found = isa::max_lane(largest);
-    return found == -INFINITY ? 0.0f : found;
+    return isa::max_lane(largest);
 }
 
 // Turn a block of scores into whole probabilities; false when all are zero.
-bool weigh(const attention_task & task, const attention_scratch & s, int vector, int cell) {
-    const float * scores = s.scores + size_t(vector) * task.n_kv + cell;
+bool weigh(const attention_scratch & s, int vector, float largest, int at) {
+    const float * scores = s.scores + size_t(vector) * s.n_cells + at;
     double * out = s.probabilities + vector * CELLS;
     double * totals = s.totals + vector * isa::LANES;
     bool any = false;
     for (int i = 0; i < CELLS; i += isa::LANES) {
-        const isa::floats x = isa::sub(isa::load(scores + i), isa::all(s.largest[vector]));
+        const isa::floats x = isa::sub(isa::load(scores + i), isa::all(largest));
         const isa::floats p = isa::keep_above(whole_exp(x), x, isa::all(-18.0f)); // exp(-18) * 2^24 < 1/2
         any = isa::any_above(p, isa::zero()) || any;
         isa::widen(out + i, p);
@@ -150,26 +149,17 @@ void accumulate_few(const attention_task & task, const attention_scratch & s, in
     }
 }
 
-void write_out(const attention_task & task, const attention_scratch & s) {
-    for (int t = 0; t < task.n_rows * task.n_heads; ++t) {
-        double total = 0; // whole numbers: any order
-        for (int i = 0; i < isa::LANES; ++i) {
-            total += s.totals[t * isa::LANES + i];
-        }
-        const isa::doubles share = isa::all_doubles(total > 0 ? 1.0 / total : 0.0);
-        const double * sums = s.sums + size_t(t) * task.dim_v;
-        float * out = (float *) (task.out + (t / task.n_heads) * task.out_row_stride + (t % task.n_heads) * task.out_head_stride);
-        for (int d = 0; d < task.dim_v; d += isa::DOUBLES) {
-            isa::store_narrow(out + d, isa::mul_doubles(isa::load_doubles(sums + d), share));
-        }
-    }
-}
-
-template <int TYPE> void sum_cells(const attention_task & task, attention_scratch & s, int n_vectors) {
-    for (int cell = 0; cell < task.n_kv; cell += CELLS) {
+template <int TYPE> void sum_cells(const attention_task & task, cell_share share, const attention_scratch & s, const float * largest) {
+    const int n_vectors = task.n_rows * task.n_heads;
+    for (int at = 0, cell = share.first * CELLS; cell < task.n_kv; at += CELLS, cell += share.step * CELLS) {
         int begin = n_vectors, end = 0; // the vectors that see anything here
-        for (int t = 0; s.live[cell / CELLS] && t < n_vectors; ++t) {
-            if (weigh(task, s, t, cell)) {
+        for (int i = cell + share.step * CELLS; i < cell + (share.step + 1) * CELLS; ++i) {
+            for (int b = 0; b < task.dim_v * type_bytes(TYPE); b += 64) {
+                __builtin_prefetch(task.v + i * task.v_stride + b, 0, 3);
+            }
+        }
+        for (int t = 0; s.live[at / CELLS] && t < n_vectors; ++t) {
+            if (weigh(s, t, largest[t], at)) {
                 begin = begin < t ? begin : t;
                 end = t + 1;
             }
@@ -185,26 +175,61 @@ template <int TYPE> void sum_cells(const attention_task & task, attention_scratc
     }
 }
 
-void attend(const attention_task & task, char * scratch) {
-    const int n_vectors = task.n_rows * task.n_heads;
-    attention_scratch s = divide(scratch, n_vectors, task);
+void score_share(const attention_task & task, cell_share share, char * own) {
+    const attention_scratch s = divide(own, task, share.n_cells(task.n_kv));
     load_queries(task, s.queries);
     switch (task.k_type) {
-        case GGML_TYPE_F16:  score_cells<GGML_TYPE_F16>(task, s, n_vectors); break;
-        case GGML_TYPE_BF16: score_cells<GGML_TYPE_BF16>(task, s, n_vectors); break;
-        default:             score_cells<GGML_TYPE_F32>(task, s, n_vectors); break;
+        case GGML_TYPE_F16:  score_cells<GGML_TYPE_F16>(task, share, s); break;
+        case GGML_TYPE_BF16: score_cells<GGML_TYPE_BF16>(task, share, s); break;
+        default:             score_cells<GGML_TYPE_F32>(task, share, s); break;
     }
+    for (int t = 0; t < task.n_rows * task.n_heads; ++t) {
+        s.largest[t] = largest_score(s, t);
+    }
+}
+
+void sum_share(const attention_task & task, cell_share share, char * own, char * scratches, size_t stride, int n_scratches) {
+    const attention_scratch s = divide(own, task, share.n_cells(task.n_kv));
+    const int n_vectors = task.n_rows * task.n_heads;
+    float * largest = s.queries; // which have been used
     for (int t = 0; t < n_vectors; ++t) {
-        s.largest[t] = largest_score(task, s, t);
+        float found = -INFINITY;
+        for (int i = 0; i < n_scratches; ++i) {
+            found = fmaxf(found, divide(scratches + i * stride, task, 0).largest[t]);
+        }
+        largest[t] = found == -INFINITY ? 0.0f : found; // a row that sees nothing weighs everything zero
     }
     memset(s.totals, 0, sizeof(double) * n_vectors * isa::LANES);
     memset(s.sums, 0, sizeof(double) * n_vectors * task.dim_v);
     switch (task.v_type) {
-        case GGML_TYPE_F16:  sum_cells<GGML_TYPE_F16>(task, s, n_vectors); break;
-        case GGML_TYPE_BF16: sum_cells<GGML_TYPE_BF16>(task, s, n_vectors); break;
-        default:             sum_cells<GGML_TYPE_F32>(task, s, n_vectors); break;
+        case GGML_TYPE_F16:  sum_cells<GGML_TYPE_F16>(task, share, s, largest); break;
+        case GGML_TYPE_BF16: sum_cells<GGML_TYPE_BF16>(task, share, s, largest); break;
+        default:             sum_cells<GGML_TYPE_F32>(task, share, s, largest); break;
     }
-    write_out(task, s);
 }
+
+void write_vectors(const attention_task & task, int first, int step, char * scratches, size_t stride, int n_scratches) {
+    for (int t = first; t < task.n_rows * task.n_heads; t += step) {
+        double total = 0; // whole numbers: any order
+        for (int i = 0; i < n_scratches; ++i) {
+            const double * totals = divide(scratches + i * stride, task, 0).totals + t * isa::LANES;
+            for (int lane = 0; lane < isa::LANES; ++lane) {
+                total += totals[lane];
+            }
+        }
+        const isa::doubles share = isa::all_doubles(total > 0 ? 1.0 / total : 0.0);
+        float * out = (float *) (task.out + (t / task.n_heads) * task.out_row_stride + (t % task.n_heads) * task.out_head_stride);
+        for (int d = 0; d < task.dim_v; d += isa::DOUBLES) {
+            isa::doubles sum = isa::all_doubles(0.0);
+            for (int i = 0; i < n_scratches; ++i) {
+                const double * sums = divide(scratches + i * stride, task, 0).sums + size_t(t) * task.dim_v + d;
+                sum = isa::add_doubles(sum, isa::load_doubles(sums));
+            }
+            isa::store_narrow(out + d, isa::mul_doubles(sum, share));
+        }
+    }
+}
+
+constexpr attention_steps attend = {score_share, sum_share, write_vectors};
 
 } // namespace

@@ -23,8 +23,9 @@ template <int TYPE> isa::floats load_as_float(const char * p, int i) {
     }
 }
 
-// The scratch of one task; sizes as in attention_scratch_bytes. Vectors are padded to whole VECTORS.
+// The scratch of one task and share of cells; sizes as in attention_scratch_bytes. Vectors are padded to whole VECTORS.
 struct attention_scratch {
+    int n_cells;             // of the share, which are numbered without gaps here
     double * sums;           // [vector][dim_v]
     double * values;         // [cell][dim_v]
     double * probabilities;  // [vector][cell]
@@ -32,13 +33,14 @@ struct attention_scratch {
     float * keys;            // [dim_k][cell]
     float * queries;         // [vector / VECTORS][dim_k][VECTORS]
     float * largest;         // [vector]
-    float * scores;          // [vector][n_kv]
-    uint8_t * live;          // [n_kv / CELLS]: some row sees a cell of this block
+    float * scores;          // [vector][n_cells]
+    uint8_t * live;          // [n_cells / CELLS]: some row sees a cell of this block
 };
 
-attention_scratch divide(char * p, int n_vectors, const attention_task & task) {
-    const size_t padded = (n_vectors + VECTORS - 1) / VECTORS * VECTORS;
+attention_scratch divide(char * p, const attention_task & task, int n_cells) {
+    const size_t padded = (task.n_rows * task.n_heads + VECTORS - 1) / VECTORS * VECTORS;
     attention_scratch s;
+    s.n_cells = n_cells;
     s.sums = (double *) p;
     s.values = s.sums + padded * task.dim_v;
     s.probabilities = s.values + CELLS * task.dim_v;
@@ -47,7 +49,7 @@ attention_scratch divide(char * p, int n_vectors, const attention_task & task) {
     s.queries = s.keys + task.dim_k * CELLS;
     s.largest = s.queries + padded * task.dim_k;
     s.scores = s.largest + padded;
-    s.live = (uint8_t *) (s.scores + padded * task.n_kv);
+    s.live = (uint8_t *) (s.scores + padded * n_cells);
     return s;
 }
 
@@ -63,21 +65,43 @@ bool sees_a_cell(const attention_task & task, int row, int cell) {
     return any;
 }
 
-template <int TYPE> void load_keys(const attention_task & task, int cell, float * keys) {
+// Fetches a block of cells into a cache, a line a step: memory works while a block is computed, not before it.
+template <int LEVEL> struct ahead {
+    const char * cell;
+    size_t stride;
+    int bytes, n_cells = CELLS, at = 0;
+
+    void step() {
+        if (n_cells > 0) {
+            __builtin_prefetch(cell + at, 0, 4 - LEVEL);
+            at += 64;
+            if (at >= bytes) {
+                at = 0;
+                cell += stride;
+                --n_cells;
+            }
+        }
+    }
+};
+
+template <int TYPE> void load_keys(const attention_task & task, int cell, float * keys, ahead<1> & next) {
     for (int d = 0; d < task.dim_k; d += isa::LANES) {
         for (int i = 0; i < CELLS; i += isa::LANES) {
             const char * k = task.k + (cell + i) * task.k_stride;
             isa::floats rows[isa::LANES];
             for (int j = 0; j < isa::LANES; ++j) {
                 rows[j] = load_as_float<TYPE>(k + j * task.k_stride, d);
+                if (j % 2 == 0) {
+                    next.step();
+                }
             }
             isa::transpose<CELLS>(rows, keys + d * CELLS + i);
         }
     }
 }
 
-// Scores of N query vectors and LANES cells.
-template <int N> void score(const attention_task & task, const attention_scratch & s, int first, int cell, int lane) {
+// Scores of N query vectors and LANES cells; `at` is the number of the cell within the share.
+template <int N> void score(const attention_task & task, const attention_scratch & s, int first, int cell, int at, int lane, ahead<2> & values) {
     const float * queries = s.queries + size_t(first) * task.dim_k;
     isa::floats sums[N];
     for (int t = 0; t < N; ++t) {
@@ -88,6 +112,9 @@ template <int N> void score(const attention_task & task, const attention_scratch
         for (int t = 0; t < N; ++t) {
             sums[t] = isa::fma(key, isa::all(queries[d * VECTORS + t]), sums[t]);
         }
+        if (d % 2 == 0) {
+            values.step();
+        }
     }
     for (int t = 0; t < N; ++t) {
         isa::floats x = isa::mul(sums[t], isa::all(task.scale));
@@ -95,18 +122,18 @@ template <int N> void score(const attention_task & task, const attention_scratch
             const int row = (first + t) / task.n_heads;
             x = isa::add(x, isa::load_half(task.mask + row * task.mask_stride + 2 * (cell + lane)));
         }
-        isa::store(s.scores + size_t(first + t) * task.n_kv + cell + lane, x);
+        isa::store(s.scores + size_t(first + t) * s.n_cells + at + lane, x);
     }
 }
 
-template <int N = VECTORS> void score_some(const attention_task & task, const attention_scratch & s, int first, int n, int cell) {
+template <int N = VECTORS> void score_some(const attention_task & task, const attention_scratch & s, int first, int n, int cell, int at, ahead<2> & values) {
     if constexpr (N > 0) {
         if (n >= N) {
             for (int lane = 0; lane < CELLS; lane += isa::LANES) {
-                score<N>(task, s, first, cell, lane);
+                score<N>(task, s, first, cell, at, lane, values);
             }
         } else {
-            score_some<N - 1>(task, s, first, n, cell);
+            score_some<N - 1>(task, s, first, n, cell, at, values);
         }
     }
 }
@@ -127,28 +154,24 @@ constexpr int type_bytes(int type) {
     return type == GGML_TYPE_F32 ? 4 : 2;
 }
 
-template <int TYPE> void score_cells(const attention_task & task, attention_scratch & s, int n_vectors) {
+template <int TYPE> void score_cells(const attention_task & task, cell_share share, const attention_scratch & s) {
+    const int n_vectors = task.n_rows * task.n_heads, next = share.step * CELLS;
     const int k_bytes = task.dim_k * type_bytes(TYPE), v_bytes = task.dim_v * type_bytes(task.v_type);
-    for (int cell = 0; cell < task.n_kv; cell += CELLS) {
+    for (int at = 0, cell = share.first * CELLS; cell < task.n_kv; at += CELLS, cell += next) {
         bool live = false;
         for (int row = 0; row < task.n_rows && !live; ++row) {
             live = sees_a_cell(task, row, cell);
         }
-        s.live[cell / CELLS] = live;
-        // Cells of one head lie apart, which no hardware prefetcher follows: fetch the next keys, and the values for later.
-        for (int i = cell; i < cell + CELLS; ++i) {
-            for (int b = 0; b < k_bytes; b += 64) {
-                __builtin_prefetch(task.k + (i + CELLS) * task.k_stride + b, 0, 3);
-            }
-            for (int b = 0; live && b < v_bytes; b += 64) {
-                __builtin_prefetch(task.v + i * task.v_stride + b, 0, 2);
-            }
+        s.live[at / CELLS] = live;
+        if (!live) {
+            continue;
         }
-        if (live) {
-            load_keys<TYPE>(task, cell, s.keys);
-            for (int first = 0; first < n_vectors; first += VECTORS) {
-                score_some(task, s, first, n_vectors - first, cell);
-            }
+        // Cells of one head lie apart, which no hardware prefetcher follows: fetch the next keys, and the values for later.
+        ahead<1> keys{task.k + (cell + next) * task.k_stride, task.k_stride, k_bytes};
+        ahead<2> values{task.v + cell * task.v_stride, task.v_stride, v_bytes};
+        load_keys<TYPE>(task, cell, s.keys, keys);
+        for (int first = 0; first < n_vectors; first += VECTORS) {
+            score_some(task, s, first, n_vectors - first, cell, at, values);
         }
     }
 }

@@ -42,6 +42,23 @@ struct attention_task {
     float scale;
 };
 
+// The cells one thread looks at: of the blocks of 16, every `step`-th from `first` on.
+struct cell_share {
+    int first, step;
+    int n_cells(int n_kv) const { return (n_kv / 16 - first + step - 1) / step * 16; }
+};
+
+// Attention in steps. All threads that share a task have to end one before any begins the next; each has its own
+// scratch, `stride` bytes after the one before.
+struct attention_steps {
+    // The scores of a share of the cells.
+    void (*score)(const attention_task & task, cell_share share, char * own);
+    // What the cells of that share add to the results.
+    void (*sum)(const attention_task & task, cell_share share, char * own, char * scratches, size_t stride, int n_scratches);
+    // The results of every `step`-th query vector from `first` on.
+    void (*write)(const attention_task & task, int first, int step, char * scratches, size_t stride, int n_scratches);
+};
+
 // Multiply one group of 16 rows with C columns: dst[c][row], columns dst_stride floats apart. n_blocks = K / 32.
 // activations: [K/32][C] activation, or [K][C] float for weights of 16-bit floats; C <= path.max_columns.
 using multiply_fn = void (*)(const uint8_t * group, int n_blocks, const void * activations, int n_columns, float * dst, size_t dst_stride);
@@ -53,13 +70,13 @@ struct path {
     // x [n_blocks*32] -> out, one activation every `stride`; offset is what the weight type adds to make itself unsigned.
     void (*quantize)(const float * x, int n_blocks, int offset, activation * out, size_t stride);
     multiply_fn (*multiply)(int weight_type);
-    void (*attention)(const attention_task & task, char * scratch);
+    attention_steps attention;
     // Nothing but n rounds of byte products, in registers; returns how many products that is.
     int64_t (*peak)(int64_t n);
 };
 
-// Bytes of scratch one attention task needs.
-size_t attention_scratch_bytes(int n_vectors, int dim_k, int dim_v, int n_kv);
+// Bytes of scratch that one attention task needs for a share of so many cells, a multiple of 64.
+size_t attention_scratch_bytes(int n_vectors, int dim_k, int dim_v, int n_cells);
 
 // The paths compiled into this build, best first, ended by nullptr.
 extern const path * const paths[];

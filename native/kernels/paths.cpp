@@ -11,11 +11,11 @@
 
 namespace ee::kernels {
 
-size_t attention_scratch_bytes(int n_vectors, int dim_k, int dim_v, int n_kv) {
+size_t attention_scratch_bytes(int n_vectors, int dim_k, int dim_v, int n_cells) {
     const size_t padded = (size_t(n_vectors) + 7) / 8 * 8;
     const size_t doubles = padded * dim_v + 16 * dim_v + padded * 16 + padded * 16;
-    const size_t floats = size_t(dim_k) * 16 + padded * dim_k + padded + padded * n_kv;
-    return (8 * doubles + 4 * floats + n_kv / 16 + 127) / 64 * 64;
+    const size_t floats = size_t(dim_k) * 16 + padded * dim_k + padded + padded * n_cells;
+    return (8 * doubles + 4 * floats + n_cells / 16 + 127) / 64 * 64;
 }
 
 #if defined(EE_KERNELS_X86)
