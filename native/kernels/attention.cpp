@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <cstdlib>
 
 namespace ee::kernels {
 
@@ -47,8 +46,7 @@ struct cut {
         const int64_t group = q->ne[2] / k->ne[2], planes = k->ne[2] * q->ne[3];
         const int64_t most = std::max<int64_t>(1, std::min(TASK_VECTORS, TASK_SCORES / k->ne[1]));
         const int64_t idle = (n_threads - planes % n_threads) % n_threads;
-        static const bool alone = getenv("EE_ALONE") != nullptr;
-        together = !alone && group * q->ne[1] <= most && idle * IDLE_SHARE >= planes && n_threads * CELLS <= k->ne[1];
+        together = group * q->ne[1] <= most && idle * IDLE_SHARE >= planes && n_threads * CELLS <= k->ne[1];
         heads = std::min(group, most);
         rows = q->ne[1];
         n_head_parts = n_row_parts = 1;
