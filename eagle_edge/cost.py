@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import platform
 import tempfile
@@ -34,8 +35,8 @@ _BORROWED = 4  # calls that a cost with another number of threads counts as
 _SURE = 2  # calls that are believed; one may have been unlucky
 _TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine
 _CHANGE_SMOOTHING = 1 / 16  # of a lone row in what a change of size is known to cost
-_DEAREST_CHANGE = 1.0  # of a lone row; more is an accident
-_OUTLIER = 4.0  # times as slow as expected counts as much as any slower
+_DEAREST_CHANGE = 0.5  # of a lone row; more is an accident
+_SURPRISE = 0.3  # logarithm of the largest surprise: slower ones say more about an accident than about a cost
 _GUESSED_SLOPE = 0.15  # of the cost of a row that one more costs, while only one size was seen
 _REFRESH = 8  # observations between two fits of the whole curve
 
@@ -71,22 +72,24 @@ class Curve:
 
         A surprise is shared between the load, which all sizes have in common, and the size itself: little where the
         size is seen all the time, more the longer ago its last call was (the gains of a Kalman filter, simplified).
+        It counts on a logarithmic scale and up to a bound, equally in both directions: calls are late more often than
+        early, and whatever that does to the load must not be what it undoes to the sizes that are seen most.
+        Of the first calls of a size the fastest counts.
         """
         if not 1 <= n <= self.n_max or not ms > 0:
             return
         count, mean = self._count[n], self._mean[n]
         self._n_calls += 1
-        share = 1.0
-        if count == 0:
-            self._mean[n] = ms / self.busy
+        if count < _KNOWN:
+            now = ms / self.busy
+            self._mean[n] = min(mean, now) if count else now
+            share = 1 / (count + 1)
         else:
-            surprise = ms / (mean * self.busy) - 1
-            if count >= _KNOWN:
-                self.busy *= 1 + _TO_LOAD * min(surprise, _OUTLIER - 1)
-                surprise *= 1 - _TO_LOAD
+            surprise = min(max(math.log(ms / (mean * self.busy)), -_SURPRISE), _SURPRISE)
+            self.busy *= math.exp(_TO_LOAD * surprise)
             age = self._n_calls - self._seen[n]
             share = max(1 / (count + 1), age / (age + _FORGOTTEN))
-            self._mean[n] = mean * (1 + share * min(surprise, 1.0))
+            self._mean[n] = mean * math.exp(share * (1 - _TO_LOAD) * surprise)
         self._count[n] = min(1 / share, _MEMORY)
         self._seen[n] = self._n_calls
         self._stale += _REFRESH if count < _KNOWN else 1
@@ -162,18 +165,21 @@ class Costs:
         verify: the target's evaluation of a tree, by its nodes, root included, where the one before had as many.
         extend: the head reads committed pairs and ranks the first children, by pairs.
         level: the head evaluates one level, by its nodes.
-        change: what an evaluation costs more where the one before had another number of rows, of a lone row's time.
-        rows: of the last evaluation of a tree.
+        rows: of the last evaluation of a tree; 0 where the next builds its graph whatever its size.
     """
 
     def __init__(self) -> None:
         self.verify = Curve(256)
         self.extend = Curve(256)
         self.level = Curve(256)
-        self.change = 0.0
         self.rows = 0
-        self._changed_ms = 0.0  # of the last evaluation, if it was a lone row after more
+        self._change = 0.0
         self._n_changes = 0  # that were learnt from
+
+    @property
+    def change(self) -> float:
+        """What an evaluation costs more where the one before had another number of rows, of a lone row's time."""
+        return max(self._change, 0.0)
 
     @property
     def change_ms(self) -> float:
@@ -187,15 +193,17 @@ class Costs:
     def verified(self, n: int, ms: float) -> None:
         """Learn from an evaluation of ``n`` rows.
 
-        The change is learnt from two lone rows in a row, whatever the load: the first of them built a graph.
+        The change is learnt from lone rows after more, the size that is known best. The first evaluation of a text
+        teaches nothing: it builds a graph and finds the caches cold.
         """
-        changed = n != self.rows > 0
-        if n == 1 and not changed and self._changed_ms > 0:
+        if n == self.rows or self.verify.is_empty:
+            self.verify.observe(n, ms)
+        elif self.rows > 0 and n == 1 and self.verify.is_seen(1):
             self._n_changes += 1
-            surprise = min(max(self._changed_ms / ms - 1, 0.0), _DEAREST_CHANGE)
-            self.change += max(1 / self._n_changes, _CHANGE_SMOOTHING) * (surprise - self.change)
-        self.verify.observe(n, ms * self.verify.at(n) / self.expected(n) if changed else ms)
-        self._changed_ms = ms if changed and n == 1 else 0.0
+            surprise = min(max(ms / self.verify.at(1) - 1, -_DEAREST_CHANGE), _DEAREST_CHANGE)
+            self._change += max(1 / self._n_changes, _CHANGE_SMOOTHING) * (surprise - self._change)
+        elif self.rows > 0:
+            self.verify.observe(n, ms * self.verify.at(n) / self.expected(n))
         self.rows = n
 
     def curves(self) -> dict[str, Curve]:
@@ -214,7 +222,7 @@ class Costs:
         """
         for name, curve in self.curves().items():
             curve.restore(state[name])
-        self.change, self._n_changes = min(max(float(state["change"]), 0.0), _DEAREST_CHANGE), _KNOWN
+        self._change, self._n_changes = min(max(float(state["change"]), 0.0), _DEAREST_CHANGE), _KNOWN
 
 
 class CostModel:
@@ -229,11 +237,16 @@ class CostModel:
             costs = Costs()
             if self._by_threads:
                 nearest = self._by_threads[min(self._by_threads, key=lambda known: abs(known - n_threads))]
-                costs.change = nearest.change
+                costs._change = nearest.change
                 for name, curve in nearest.curves().items():
                     costs.curves()[name].restore([[n, ms, _BORROWED] for n, ms, _ in curve.to_json()])
             self._by_threads[n_threads] = costs
         return self._by_threads[n_threads]
+
+    def begin(self) -> None:
+        """Another text: its first evaluation builds a graph."""
+        for costs in self._by_threads.values():
+            costs.rows = 0
 
     def to_json(self) -> dict[str, Any]:
         """Everything learnt, without the load of the moment."""

