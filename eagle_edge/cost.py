@@ -32,11 +32,14 @@ _MEMORY = 64.0  # calls of a size that its mean remembers
 _FORGOTTEN = 128.0  # calls of other sizes after which a mean is half forgotten
 _KNOWN = 3  # calls after which a size can tell a busy machine from an unknown cost
 _BORROWED = 4  # calls that a cost with another number of threads counts as
-_SURE = 2  # calls that are believed; one may have been unlucky
-_TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine
+_DOUBT = 0.2  # share of a cost that may be too much where it rests on a single call; less the more it rests on
+_DOUBTED = 4096.0  # calls of other sizes after which what a size rests on counts half: it may have got cheaper
+_TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine; more at the start of a text
+_STALE = 0.3  # of a surprise, at most, that a size takes which has not been seen for long
 _CHANGE_SMOOTHING = 1 / 16  # of a lone row in what a change of size is known to cost
 _DEAREST_CHANGE = 0.5  # of a lone row; more is an accident
-_SURPRISE = 0.3  # logarithm of the largest surprise: slower ones say more about an accident than about a cost
+_SURPRISE = 0.3  # logarithm of the largest surprise: beyond, a call says more about an accident than about its cost
+_CHANGED = 0.6  # the same for a call that follows such a one, in the same direction
 _GUESSED_SLOPE = 0.15  # of the cost of a row that one more costs, while only one size was seen
 _REFRESH = 8  # observations between two fits of the whole curve
 
@@ -58,7 +61,8 @@ class Curve:
         self._mean = [0.0] * (n_max + 1)  # at no load
         self._count = [0.0] * (n_max + 1)  # 0: never seen
         self._seen = [0] * (n_max + 1)  # the latest call of that size
-        self._n_calls = 0
+        self._n_calls = self._n_of_text = 0
+        self._surprise = 0.0  # of the last call
         self._expected = self._optimistic = np.zeros(n_max + 1)
         self._stale = 0
 
@@ -85,14 +89,23 @@ class Curve:
             self._mean[n] = min(mean, now) if count else now
             share = 1 / (count + 1)
         else:
-            surprise = min(max(math.log(ms / (mean * self.busy)), -_SURPRISE), _SURPRISE)
-            self.busy *= math.exp(_TO_LOAD * surprise)
+            surprise, before = math.log(ms / (mean * self.busy)), self._surprise
+            self._surprise = surprise
+            most = _CHANGED if min(before, surprise) > _SURPRISE or max(before, surprise) < -_SURPRISE else _SURPRISE
+            surprise = min(max(surprise, -most), most)
+            self._n_of_text += 1
+            to_load = max(1 / (1 + self._n_of_text), _TO_LOAD)
+            self.busy *= math.exp(to_load * surprise)
             age = self._n_calls - self._seen[n]
-            share = max(1 / (count + 1), age / (age + _FORGOTTEN))
-            self._mean[n] = mean * math.exp(share * (1 - _TO_LOAD) * surprise)
+            share = max(1 / (count + 1), min(age / (age + _FORGOTTEN), _STALE))
+            self._mean[n] = mean * math.exp(share * (1 - to_load) * surprise)
         self._count[n] = min(1 / share, _MEMORY)
         self._seen[n] = self._n_calls
         self._stale += _REFRESH if count < _KNOWN else 1
+
+    def begin(self) -> None:
+        """Another text, whose length changes all costs alike: the first surprises say more about that than later ones."""
+        self._n_of_text = 0
 
     def at(self, n: int) -> float:
         """Milliseconds expected of ``n`` rows now."""
@@ -105,14 +118,14 @@ class Curve:
         return float(expected[-1] + slope * (n - self.n_max))
 
     def table(self, *, optimistic: bool = False) -> Float64:
-        """[n_max + 1] milliseconds by rows; optimistic: rows never seen cost as little as fewer rows were seen to."""
+        """[n_max + 1] milliseconds by rows; optimistic: as little as rows may cost by what was seen of them, or of fewer."""
         if self._stale >= _REFRESH:
             self._fit()
         return (self._optimistic if optimistic else self._expected) * self.busy
 
-    def is_seen(self, n: int) -> bool:
-        """Whether calls of ``n`` rows were observed often enough to be believed."""
-        return n <= self.n_max and bool(self._count[n] >= _SURE)
+    def is_known(self, n: int) -> bool:
+        """Whether calls of ``n`` rows were observed often enough to be told apart from the load."""
+        return n <= self.n_max and self._count[n] >= _KNOWN
 
     def _fit(self) -> None:
         self._stale = 0
@@ -126,9 +139,11 @@ class Curve:
         beyond = rows > seen[-1]
         slope = (fitted[-1] - fitted[0]) / (seen[-1] - seen[0]) if len(seen) > 1 else _GUESSED_SLOPE * fitted[0]
         self._expected[beyond] += slope * (rows[beyond] - seen[-1])
-        sure = np.flatnonzero(count >= min(_SURE, count.max()))  # one slow call rules no size out
-        steps = np.maximum(np.searchsorted(sure, rows, side="right") - 1, 0)
-        self._optimistic = np.minimum(self._expected, self._expected[sure[steps]])
+        rests_on = count[seen] * _DOUBTED / (_DOUBTED + self._n_calls - np.array(self._seen)[seen])
+        hoped = fitted * (1 - _DOUBT / rests_on.clip(1))
+        hoped[0] = fitted[0]  # what hope is compared with
+        steps = np.maximum(np.searchsorted(seen, rows, side="right") - 1, 0)
+        self._optimistic = np.minimum(self._expected, hoped[steps])
         # Past twice the largest call ever seen, hope ends.
         unknown = rows > 2 * seen[-1]
         self._optimistic[unknown] = np.maximum(self._optimistic, self._expected)[unknown]
@@ -198,7 +213,7 @@ class Costs:
         """
         if n == self.rows or self.verify.is_empty:
             self.verify.observe(n, ms)
-        elif self.rows > 0 and n == 1 and self.verify.is_seen(1):
+        elif self.rows > 0 and n == 1 and self.verify.is_known(1):
             self._n_changes += 1
             surprise = min(max(ms / self.verify.at(1) - 1, -_DEAREST_CHANGE), _DEAREST_CHANGE)
             self._change += max(1 / self._n_changes, _CHANGE_SMOOTHING) * (surprise - self._change)
@@ -247,6 +262,7 @@ class CostModel:
         """Another text: its first evaluation builds a graph."""
         for costs in self._by_threads.values():
             costs.rows = 0
+            costs.verify.begin()
 
     def to_json(self) -> dict[str, Any]:
         """Everything learnt, without the load of the moment."""

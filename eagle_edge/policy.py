@@ -28,6 +28,7 @@ from .cost import CostModel, Costs, Curve
 from .expand import Children
 from .growth import Growth, Prices
 from .guesses import ROOT
+from .home import Home
 from .round import Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
@@ -40,8 +41,8 @@ Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 
 _SMOOTHING = 1 / 32  # of a round in the running rate
-_LOOKS = 4  # rounds between two looks for a size that nobody has timed
-_EXPLORING = 0.005  # share of the time that may go into trees of sizes that nobody has timed
+_LOOKS = 4  # rounds between two looks for such a size
+_EXPLORING = 0.005  # share of the time that may go into trees of sizes that may be cheaper than believed
 _COMPARE = 64  # rounds after which a lone row is timed again; in a round worth little, or thrice as late in any
 _SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surprise to be timed again at once
 _LONE_RUNS = 3  # times in a row at most
@@ -71,7 +72,7 @@ class Policy:
         self._same_noise = SameNoise()
         self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
-        self._sizes = np.zeros(params.total + 1)  # [nodes]; running share of the rounds
+        self._home = Home(params.total)
         self._tail_ms = 0.0  # running mean of the time after the last level
         self._spent_ms = self._explored_ms = 0.0
         self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
@@ -118,7 +119,7 @@ class Policy:
         this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
         listens = head is not None and backlog is not None and len(backlog) > 0
         if not this.suffix and not (listens and chances.worth[False].asks()):
-            return self._idle(ids)
+            return self._idle(ids, costs)
         prices = self._prices(costs)
         given = chances.suffixes(this.suffix_length, len(this.suffix)).tolist()
         without = self._without_head(given, prices) if this.suffix else 0.0
@@ -128,10 +129,12 @@ class Policy:
             start = self._ask(head, backlog, prices, room, Noise(noise, temperature))
         elif without == 0:
             self._note_rate(this, 0.0, 0, prices)
+            self._home.note((0.0,), costs.change)
             return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
         this.guesses.graft(this.suffix, given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
         n = gains.index(max(gains))
+        self._note_home(gains, prices, costs)
         if asked:
             worth.note(gains[n] - prices.rate * this.draft_ms - without)
         self._note_rate(this, gains[n], n, prices)
@@ -141,12 +144,13 @@ class Policy:
             self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
         return tree
 
-    def _idle(self, ids: Sequence[int]) -> Tree:
+    def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
         """A round without any guess: most of a text where nothing pays, so it does nothing that can be left."""
         self._since_lone += 1
         self._tokens += _SMOOTHING * (1 - self._tokens)
         self._time += _SMOOTHING * (1 - self._time)
         self._usual_gain -= _SMOOTHING * self._usual_gain
+        self._home.note((0.0,), costs.change)
         return self._round.guesses.tree(ids[-1], 0)
 
     def chain_length(self, n_threads: int) -> int:
@@ -187,8 +191,6 @@ class Policy:
             self._n_lone = self._n_lone + 1 if again else 0
             self._since_lone = 3 * _COMPARE if again else 0
         costs.verified(n_nodes, verify_ms)
-        self._sizes *= 1 - _SMOOTHING
-        self._sizes[n_nodes] += _SMOOTHING
         self._spent_ms += this.draft_ms + verify_ms
         if this.sampled:
             n_met = min(len(tokens), n_nodes - 1)
@@ -210,10 +212,7 @@ class Policy:
     def _prices(self, costs: Costs) -> Prices:
         lone = costs.verify.at(1)
         rate = max(self._tokens / self._time, 1.0) / lone  # drafting less than nothing is no option
-        n = np.arange(self.params.total + 1)
-        # Whoever takes an unusual size pays for the way there and for the way back.
-        changes = (n != costs.rows).astype(float) + 1 - self._sizes
-        verify_ms = costs.verify.table()[: len(n)] + costs.change_ms * changes
+        verify_ms = costs.verify.table()[: self.params.total + 1] + costs.change_ms * self._home.changes(costs.rows)
         return Prices(rate, verify_ms.tolist(), costs.level.table().tolist(), self.params.total - 1)
 
     def _without_head(self, given: list[float], prices: Prices) -> float:
@@ -240,7 +239,7 @@ class Policy:
         def lap(curve: Curve, n: int) -> None:
             nonlocal started
             ended = self._clock()
-            if warm or not curve.is_seen(n):
+            if warm or not curve.is_known(n):
                 curve.observe(n, (ended - started) * 1e3)
             started = ended
 
@@ -267,6 +266,12 @@ class Policy:
         this.draft_ms += costs.extend.at(min(n_pairs, _USUAL_PAIRS)) + self._tail_ms
         return started
 
+    def _note_home(self, gains: list[float], prices: Prices, costs: Costs) -> None:
+        """Learn where this round would best have been at home."""
+        change = prices.rate * costs.change_ms
+        free = self._home.changes(costs.rows)[1 : len(gains) + 1] - self._home.changes(costs.rows)[1]
+        self._home.note((np.array(gains) + change * free).tolist(), change)
+
     def _note_rate(self, this: Round, gain: float, n: int, prices: Prices) -> None:
         costs = self.costs.at(this.n_threads)
         expected = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
@@ -274,7 +279,7 @@ class Policy:
         self._time += _SMOOTHING * ((costs.expected(n + 1) + this.draft_ms) / costs.verify.at(1) - self._time)
 
     def _explore(self, n: int, gain: float, costs: Costs, prices: Prices) -> int:
-        """``n``, or now and then another size: a lone row to compare with, or one that may be better, untimed so far.
+        """``n``, or now and then another size: a lone row to compare with, or one that may be cheaper than believed.
 
         What drafting is compared with has to be known as of now, and a text that is always drafted never shows it.
         """
@@ -287,8 +292,7 @@ class Policy:
         if self.n_rounds % _LOOKS or self._explored_ms > _EXPLORING * self._spent_ms:
             return n
         hoped = this.guesses.gains(prices.most, costs.verify.table(optimistic=True).tolist(), prices.rate)
-        other = hoped.index(max(hoped))
-        return n if costs.verify.is_seen(other + 1) else other
+        return hoped.index(max(hoped))
 
     # -- what was learnt -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from .tree import chain
 
 __all__ = ["probe"]
 
-_TREES = (8, 4, 1)  # nodes; the first evaluations of all are slow, and what a lone row costs matters most
+_TREES = (8, 4, 3, 2, 1)  # nodes; the first evaluations of all are slow, and what a lone row costs matters most
 _LEVELS = (1, 8)  # nodes
 _PAIRS = (3, 32)  # 32 as after a pause
 _RUNS = 3  # of which the fastest counts: the first builds graphs, and any may be disturbed
