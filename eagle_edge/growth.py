@@ -26,6 +26,7 @@ Float64 = npt.NDArray[np.float64]
 _DEPTHS = 6  # depths whose children are told apart; deeper ones share the last
 _AHEAD = 6  # levels looked ahead
 _CORNER = 16  # nodes within which a corner of the verification's cost is looked for
+_HALVINGS = 6  # of the interval in which a chance is looked for
 _SMOOTHING = 1 / 32  # of a level in the running chances
 
 
@@ -109,6 +110,20 @@ class Growth:
             if net > most:
                 most, n = net, i
         return best[:n]
+
+    def promising(self, price: float, prices: Prices) -> float:
+        """The chance of a lone first guess from which asking for its children is expected to pay.
+
+        Args:
+            price: tokens that verifying one of them is worth.
+            prices: of this round.
+        """
+        low, high = 0.0, 1.0
+        for _ in range(_HALVINGS):
+            chance = (low + high) / 2
+            value = self._further(chance, 1, price, prices) + _above(price, chance, self._children[1])
+            low, high = (low, chance) if value > prices.rate * prices.level_ms[1] else (chance, high)
+        return high
 
     def _further(self, chance: float, depth: int, price: float, prices: Prices) -> float:
         """What levels after the next one are worth along the likeliest path, less their cost; at least 0."""

@@ -7,6 +7,7 @@ excursions included, would have gained the most.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,9 +34,14 @@ class Home:
         self._all = np.arange(most + 1)
         self._worth = np.zeros(most + 1)  # [rows] running means in tokens
 
-    def changes(self, last: int) -> npt.NDArray[np.int64]:
+    def changes(self, last: int) -> npt.NDArray[np.float64]:
         """[most + 1] by rows: changes of size that an evaluation brings about, if the last one had ``last`` rows."""
-        return (self._all != last) + (self._all != self.rows).astype(np.int64)
+        return (self._all != last) + (self._all != self.rows).astype(float)
+
+    def gain(self, gains: Sequence[float], change: float) -> float:
+        """What a round is worth from here, in tokens; arguments as of ``note``."""
+        there = gains[self.rows - 1] if self.rows <= len(gains) else -math.inf
+        return max(there, max(gains) - 2 * change)
 
     def note(self, gains: Sequence[float], change: float) -> None:
         """Learn from a round.

@@ -28,11 +28,12 @@ from .cost import CostModel, Costs, Curve
 from .expand import Children
 from .growth import Growth, Prices
 from .guesses import ROOT
+from .habit import Habit
 from .home import Home
 from .round import Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
-from .tree import Tree
+from .tree import Tree, chain
 
 __all__ = ["Policy"]
 
@@ -48,6 +49,7 @@ _SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surpris
 _LONE_RUNS = 3  # times in a row at most
 _LONGEST_SUFFIX = 32  # tokens
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
+_HABITUAL = 16  # rounds that a habit lasts
 _VERSION = 2  # of what is kept between runs
 
 
@@ -72,12 +74,14 @@ class Policy:
         self._same_noise = SameNoise()
         self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
-        self._home = Home(params.total)
+        self._homes = {asking: Home(params.total) for asking in (False, True)}  # by whether the head is asked all the time
         self._tail_ms = 0.0  # running mean of the time after the last level
         self._spent_ms = self._explored_ms = 0.0
         self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
         self._usual_gain = 0.0  # running mean
         self._asked_at = -2  # the round that last asked the head
+        self._warm = False  # whether the round before did
+        self._habits: dict[int, Habit] = {}  # by rows of the evaluation before
         self.n_rounds = 0
         self.start()
 
@@ -115,33 +119,66 @@ class Policy:
         costs, chances = self.costs.at(n_threads), self._chances[this.drawn]
         if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
             return this.guesses.tree(ids[-1], 0)
-        start = self._clock()
+        start = 0.0
         this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
         listens = head is not None and backlog is not None and len(backlog) > 0
         if not this.suffix and not (listens and chances.worth[False].asks()):
             return self._idle(ids, costs)
+        asked = listens and not this.suffix
+        if asked and head is not None and backlog is not None and noise is None:
+            tree = self._by_habit(ids, head, backlog)
+            if tree is not None:
+                return tree
         prices = self._prices(costs)
         given = chances.suffixes(this.suffix_length, len(this.suffix)).tolist()
         without = self._without_head(given, prices) if this.suffix else 0.0
         worth = chances.worth[without > 0]
-        asked = listens and (not this.suffix or worth.asks())
+        asked = asked or (listens and worth.asks())
         if asked and head is not None and backlog is not None:
             start = self._ask(head, backlog, prices, room, Noise(noise, temperature))
+            if not this.suffix:
+                self._habits[costs.rows] = Habit.of(prices, self._growth, self.n_rounds + _HABITUAL)
         elif without == 0:
             self._note_rate(this, 0.0, 0, prices)
-            self._home.note((0.0,), costs.change)
+            self._homes[False].note((0.0,), costs.change)
             return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
         this.guesses.graft(this.suffix, given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
         n = gains.index(max(gains))
-        self._note_home(gains, prices, costs)
+        gain = self._gain_at_home(gains, prices, costs, asked)
         if asked:
-            worth.note(gains[n] - prices.rate * this.draft_ms - without)
+            worth.note((gains[n] if this.suffix else gain) - prices.rate * this.draft_ms - without)
         self._note_rate(this, gains[n], n, prices)
         n = self._explore(n, gains[n], costs, prices)
         tree = this.guesses.tree(ids[-1], n)
         if asked:
             self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
+        return tree
+
+    def _by_habit(self, ids: Sequence[int], head: Head, backlog: Backlog) -> Tree | None:
+        """The tree of a round like others before, or None where it has to be worked out; the head has been read then."""
+        this, costs = self._round, self.costs.at(self._round.n_threads)
+        habit = self._habits.get(costs.rows)
+        if habit is None or habit.until <= self.n_rounds or self._since_lone >= _COMPARE:
+            return None
+        chances = self._chances[this.drawn]
+        start = self._read(head, backlog)
+        tokens, logprob = head.first
+        first, second = chances.heads[False](logprob[:2], 0).tolist()
+        n = habit.n_nodes(first, second)
+        if n is None:
+            return None
+        self._since_lone += 1
+        this.guesses.add(ROOT, tokens[:2].tolist(), logprob[:2].tolist(), (first, second))
+        this.draft_ms += self._tail_ms
+        gain = first - habit.worth if n else 0.0
+        self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
+        this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1)
+        at_home = self._gain_at_home([0.0, first - habit.worth], habit.prices, costs, asked=True)
+        chances.worth[False].note(at_home - habit.prices.rate * this.draft_ms)
+        self._note_rate(this, gain, n, habit.prices)
+        tree = chain(ids[-1], tokens[:n], np.log((first,)[:n], dtype=np.float32))
+        self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
         return tree
 
     def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
@@ -150,7 +187,7 @@ class Policy:
         self._tokens += _SMOOTHING * (1 - self._tokens)
         self._time += _SMOOTHING * (1 - self._time)
         self._usual_gain -= _SMOOTHING * self._usual_gain
-        self._home.note((0.0,), costs.change)
+        self._homes[False].note((0.0,), costs.change)
         return self._round.guesses.tree(ids[-1], 0)
 
     def chain_length(self, n_threads: int) -> int:
@@ -223,54 +260,68 @@ class Policy:
             best = max(best, tokens - prices.rate * (ms - prices.verify_ms[1]))
         return best
 
+    def _read(self, head: Head, backlog: Backlog) -> float:
+        """Let the head read what was committed; returns the time when it was done."""
+        n_pairs, extend = len(backlog), self.costs.at(self._round.n_threads).extend
+        # A head that has not been asked for a while is cold, and says little about what asking all the time costs.
+        self._warm, self._asked_at = self._asked_at == self.n_rounds - 1, self.n_rounds
+        start = self._clock()
+        backlog.read()
+        ended = self._lap(extend, n_pairs, start)
+        self._round.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS))
+        return ended
+
+    def _lap(self, curve: Curve, n: int, start: float) -> float:
+        """Learn from a call of the head that began at ``start`` and ended now; returns the time."""
+        ended = self._clock()
+        if self._warm or not curve.is_known(n):
+            curve.observe(n, (ended - start) * 1e3)
+        return ended
+
     def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> float:
         """Let the head read and guess; returns the time when it was done."""
-        this, costs = self._round, self.costs.at(self._round.n_threads)
+        this, level_ms = self._round, self.costs.at(self._round.n_threads).level
         this.samples = noise.at is not None
         if noise.at is not None and self._same_noise.chooses():
             this.noisy = True
         else:
             noise = NO_NOISE
         calibrate = self._chances[this.drawn].heads[this.noisy]
-        started, n_levels = self._clock(), 0
-        # A head that has not been read for a while is cold, and says little about what asking it all the time costs.
-        warm, self._asked_at = self._asked_at == self.n_rounds - 1, self.n_rounds
-
-        def lap(curve: Curve, n: int) -> None:
-            nonlocal started
-            ended = self._clock()
-            if warm or not curve.is_known(n):
-                curve.observe(n, (ended - started) * 1e3)
-            started = ended
+        started, n_levels = 0.0, 0
 
         def level(tokens: Int32, parents: Int32, top_k: int) -> Children:
-            nonlocal n_levels
+            nonlocal n_levels, started
             n_levels += 1
             noise.perturb(head, n_levels + 1)
             children = head.level(tokens, parents, min(top_k, len(first[0])))
-            lap(costs.level, len(tokens))
-            this.draft_ms += costs.level.at(len(tokens))
+            started = self._lap(level_ms, len(tokens), started)
+            this.draft_ms += level_ms.at(len(tokens))
             return children
 
-        n_pairs = len(backlog)
         try:
             noise.perturb(head, 1)
-            backlog.read()
+            started = self._read(head, backlog) if len(backlog) else self._clock()
             first = head.first
-            lap(costs.extend, n_pairs)
             tokens, logprob = first[0][: self.params.top_k], first[1][: self.params.top_k]
             this.guesses.add(ROOT, tokens.tolist(), logprob.tolist(), calibrate(logprob, 0).tolist())
             self._growth.grow(this.guesses, level, calibrate, prices, room)
         finally:
             noise.stop(head)
-        this.draft_ms += costs.extend.at(min(n_pairs, _USUAL_PAIRS)) + self._tail_ms
+        this.draft_ms += self._tail_ms
         return started
 
-    def _note_home(self, gains: list[float], prices: Prices, costs: Costs) -> None:
-        """Learn where this round would best have been at home."""
-        change = prices.rate * costs.change_ms
-        free = self._home.changes(costs.rows)[1 : len(gains) + 1] - self._home.changes(costs.rows)[1]
-        self._home.note((np.array(gains) + change * free).tolist(), change)
+    @property
+    def _home(self) -> Home:
+        """Where evaluations stay now."""
+        return self._homes[self._chances[self._round.drawn].worth[False].mean > 0]
+
+    def _gain_at_home(self, gains: list[float], prices: Prices, costs: Costs, asked: bool) -> float:
+        """What a round is worth where all are asked, or none is, from the size that suits them best."""
+        home, change = self._homes[asked], prices.rate * costs.change_ms
+        charged = self._home.changes(costs.rows)[1 : len(gains) + 1]
+        free = (np.array(gains) + change * (charged - charged[0])).tolist()
+        home.note(free, change)
+        return home.gain(free, change)
 
     def _note_rate(self, this: Round, gain: float, n: int, prices: Prices) -> None:
         costs = self.costs.at(this.n_threads)

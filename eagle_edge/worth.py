@@ -6,7 +6,8 @@ import math
 
 __all__ = ["Worth"]
 
-_SMOOTHING = 0.3
+_SMOOTHING = 0.1  # of a round in the mean
+_FRESH = 0.3  # of a round after a pause
 _LISTENING = 0.006  # tokens a round that may be lost by asking while it does not pay
 _LONGEST_PAUSE = 40  # rounds
 
@@ -32,7 +33,7 @@ class Worth:
 
         A single good guess among bad ones is asked after once more, because what can be guessed comes in stretches.
         """
-        self.mean += _SMOOTHING * (value - self.mean)
+        self.mean += (_FRESH if self._waited > 1 else _SMOOTHING) * (value - self.mean)
         self._waited = 0
         dear = math.ceil(max(-self.mean, 0.0) / _LISTENING)
         self._pause = 0 if value > 0 else min(dear, _LONGEST_PAUSE)

@@ -1,0 +1,53 @@
+"""What a round does where its first guesses are ordinary ones, without working it out again.
+
+Working out a round takes a twentieth of a small target's evaluation. As long as prices stay as they are, three bounds on
+the head's two likeliest first guesses say the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .growth import Growth, Prices
+
+__all__ = ["Habit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """Bounds on chances of being accepted.
+
+    Attributes:
+        prices: that they were worked out for.
+        hopeless: below it a likeliest guess is not worth its verification, nor is any number of guesses.
+        worth: above it the likeliest guess is worth its verification alone.
+        second: above it a second guess may be worth it too.
+        promising: above it asking for the children of the likeliest guess may pay.
+        until: the round in which they are to be worked out again.
+    """
+
+    prices: Prices
+    hopeless: float
+    worth: float
+    second: float
+    promising: float
+    until: int
+
+    @classmethod
+    def of(cls, prices: Prices, growth: Growth, until: int) -> Habit:
+        """The bounds that follow from prices, and from what children have been like."""
+        second = prices.of_one_more([0.0, 1.0])
+        return cls(
+            prices=prices,
+            hopeless=prices.of_one_more([0.0]),
+            worth=prices.rate * (prices.verify_ms[2] - prices.verify_ms[1]),
+            second=second,
+            promising=growth.promising(second, prices),
+            until=until,
+        )
+
+    def n_nodes(self, first: float, second: float) -> int | None:
+        """Guesses to verify, 0 or 1; None where it has to be worked out."""
+        if first < min(self.hopeless, self.promising):
+            return 0
+        return 1 if self.worth < first < self.promising and second < self.second else None
