@@ -5,8 +5,7 @@ It knows nothing of the target's cache, of verification or of text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from .filters import Candidates
 from .policy import Policy
 from .sampled import sample_chain
 from .sampling import Sampler
-from .tree import Tree, chain
+from .tree import Tree, lone
 
 __all__ = ["Drafter"]
 
@@ -46,6 +45,12 @@ class Drafter:
         self._backlog = None if draft is None else Backlog(draft)
         self._params = DraftParams(total=1)
         self._active = False  # whether the head drafts in this text
+        self._given_up_on_failure = _GivenUpOnFailure(self)
+
+    def give_up(self, error: NativeError) -> None:
+        """Draft without the head until the next text."""
+        self._active = False
+        self.error = str(error)
 
     def begin(self, params: DraftParams) -> None:
         """Start another text, drafted as ``params`` say."""
@@ -67,7 +72,7 @@ class Drafter:
     def read(self, position: int, next_tokens: Sequence[int], taps: Float32, *, now: bool = False) -> None:
         """Take the pairs from ``position`` on; ``now`` reads all but the last at once, not when a draft is wanted."""
         if self._active and self._backlog is not None:
-            with self._given_up_on_failure():
+            with self._given_up_on_failure:
                 self._backlog.add(position, next_tokens, taps)
                 if now:
                     self._backlog.read(last=False)
@@ -90,13 +95,15 @@ class Drafter:
             limit: the most tokens that this round may add.
             n_threads: of the evaluations of this round.
         """
-        with self._given_up_on_failure():
+        if not self._active and not self._params.automatic:
+            return lone(ids[-1]), None
+        with self._given_up_on_failure:
             if self.draft is not None and self._active:
                 self.draft.set_threads(n_threads)
             if sampler.params.rule == "rejection" and sampler.params.temperature > 0:
                 return self._sampled(ids, sampler, limit, n_threads)
             return self._ranked(ids, sampler, limit - 1, n_threads), None
-        return chain(ids[-1], np.empty(0, np.int32)), None
+        return lone(ids[-1]), None
 
     def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
         """Where sizes are automatic, learn: the target chose ``tokens`` from ``n_nodes`` after ``verify_ms``."""
@@ -107,7 +114,7 @@ class Drafter:
         self, ids: Sequence[int], sampler: Sampler, limit: int, n_threads: int
     ) -> tuple[Tree, Mapping[int, Candidates] | None]:
         if not self._active or self.draft is None or self._backlog is None or len(self._backlog) == 0:
-            return chain(ids[-1], np.empty(0, np.int32)), None
+            return lone(ids[-1]), None
         n = min(self._params.total, limit) - 1
         if self._params.automatic:
             n = min(n, self.policy.chain_length(n_threads))
@@ -121,7 +128,7 @@ class Drafter:
             noise = self._noise(sampler, len(ids))
             return self.policy.propose(ids, room, n_threads, draft, backlog, noise, sampler.params.temperature)
         if draft is None or backlog is None or len(backlog) == 0:
-            return chain(ids[-1], np.empty(0, np.int32))
+            return lone(ids[-1])
         backlog.read()
         return draft.propose(ids[-1], self._params, room)
 
@@ -132,16 +139,22 @@ class Drafter:
             return None
         return lambda depth: sampler.rough_gumbel(draft.vocab, position + depth - 1)
 
-    @contextmanager
-    def _given_up_on_failure(self) -> Generator[None, None, None]:
-        """A head whose numbers are broken costs the speed, never the text."""
-        try:
-            yield
-        except NativeError as error:
-            self._active = False
-            self.error = str(error)
-
     def close(self) -> None:
         """Free the head; closing again does nothing."""
         if self.draft is not None:
             self.draft.close()
+
+
+class _GivenUpOnFailure:
+    """A head whose numbers are broken costs the speed, never the text."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if isinstance(error, NativeError):
+            self._drafter.give_up(error)
+            return True
+        return False

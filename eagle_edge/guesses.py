@@ -15,12 +15,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from .tree import Tree, chain
+from .tree import Tree, lone
 
 __all__ = ["ROOT", "Guesses"]
 
 ROOT = -1
-_NOTHING = np.empty(0, np.int32)
 _JUDGED = 4  # children of a node that are kept however unlikely, because the target's choice judges them
 _HOPELESS = 0.004  # chance of a path below which no node was ever worth its verification
 
@@ -112,7 +111,7 @@ class Guesses:
     def tree(self, root: int, n: int) -> Tree:
         """The tree of the ``n`` likeliest candidates under the token ``root``, each followed by its subtree."""
         if n == 0:
-            return chain(root, _NOTHING)
+            return lone(root)
         kept = sorted(range(len(self)), key=lambda at: -self.chance[at])[:n]  # ties: a parent comes before its child
         below: dict[int, list[int]] = {}
         for at in kept:

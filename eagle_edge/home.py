@@ -36,7 +36,8 @@ class Home:
 
     def changes(self, last: int) -> npt.NDArray[np.float64]:
         """[most + 1] by rows: changes of size that an evaluation brings about, if the last one had ``last`` rows."""
-        return (self._all != last) + (self._all != self.rows).astype(float)
+        changes: npt.NDArray[np.float64] = (self._all != last) + (self._all != self.rows).astype(float)
+        return changes
 
     def gain(self, gains: Sequence[float], change: float) -> float:
         """What a round is worth from here, in tokens; arguments as of ``note``."""

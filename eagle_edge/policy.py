@@ -33,7 +33,7 @@ from .home import Home
 from .round import Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
-from .tree import Tree, chain
+from .tree import Tree, chain, lone
 
 __all__ = ["Policy"]
 
@@ -49,6 +49,8 @@ _SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surpris
 _LONE_RUNS = 3  # times in a row at most
 _LONGEST_SUFFIX = 32  # tokens
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
+_REST = 0.1  # of an evaluation, about the most that the rest of a round takes
+_TEACHING = 4  # rounds without a guess of which one is learnt from
 _HABITUAL = 16  # rounds that a habit lasts
 _VERSION = 2  # of what is kept between runs
 
@@ -75,7 +77,7 @@ class Policy:
         self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
         self._homes = {asking: Home(params.total) for asking in (False, True)}  # by whether the head is asked all the time
-        self._tail_ms = 0.0  # running mean of the time after the last level
+        self._rest_ms = {False: 0.0, True: 0.0}  # of a round, beyond calls of target and head, by whether it asked
         self._spent_ms = self._explored_ms = 0.0
         self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
         self._usual_gain = 0.0  # running mean
@@ -115,11 +117,12 @@ class Policy:
             noise: see ``Draft.propose``.
             temperature: the target's.
         """
-        this = self._round = Round(n_threads=n_threads, drawn=temperature > 0)
+        before, this = self._round, Round(n_threads=n_threads, drawn=temperature > 0, started=self._clock())
+        self._round = this
+        self._note_rest(before, this.started)
         costs, chances = self.costs.at(n_threads), self._chances[this.drawn]
         if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
-            return this.guesses.tree(ids[-1], 0)
-        start = 0.0
+            return lone(ids[-1])
         this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
         listens = head is not None and backlog is not None and len(backlog) > 0
         if not this.suffix and not (listens and chances.worth[False].asks()):
@@ -135,7 +138,7 @@ class Policy:
         worth = chances.worth[without > 0]
         asked = asked or (listens and worth.asks())
         if asked and head is not None and backlog is not None:
-            start = self._ask(head, backlog, prices, room, Noise(noise, temperature))
+            self._ask(head, backlog, prices, room, Noise(noise, temperature))
             if not this.suffix:
                 self._habits[costs.rows] = Habit.of(prices, self._growth, self.n_rounds + _HABITUAL)
         elif without == 0:
@@ -150,10 +153,7 @@ class Policy:
             worth.note((gains[n] if this.suffix else gain) - prices.rate * this.draft_ms - without)
         self._note_rate(this, gains[n], n, prices)
         n = self._explore(n, gains[n], costs, prices)
-        tree = this.guesses.tree(ids[-1], n)
-        if asked:
-            self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
-        return tree
+        return this.guesses.tree(ids[-1], n)
 
     def _by_habit(self, ids: Sequence[int], head: Head, backlog: Backlog) -> Tree | None:
         """The tree of a round like others before, or None where it has to be worked out; the head has been read then."""
@@ -162,7 +162,7 @@ class Policy:
         if habit is None or habit.until <= self.n_rounds or self._since_lone >= _COMPARE:
             return None
         chances = self._chances[this.drawn]
-        start = self._read(head, backlog)
+        self._read(head, backlog)
         tokens, logprob = head.first
         first, second = chances.heads[False](logprob[:2], 0).tolist()
         n = habit.n_nodes(first, second)
@@ -170,25 +170,25 @@ class Policy:
             return None
         self._since_lone += 1
         this.guesses.add(ROOT, tokens[:2].tolist(), logprob[:2].tolist(), (first, second))
-        this.draft_ms += self._tail_ms
         gain = first - habit.worth if n else 0.0
         self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
         this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1)
         at_home = self._gain_at_home([0.0, first - habit.worth], habit.prices, costs, asked=True)
         chances.worth[False].note(at_home - habit.prices.rate * this.draft_ms)
         self._note_rate(this, gain, n, habit.prices)
-        tree = chain(ids[-1], tokens[:n], np.log((first,)[:n], dtype=np.float32))
-        self._tail_ms += _SMOOTHING * ((self._clock() - start) * 1e3 - self._tail_ms)
-        return tree
+        return chain(ids[-1], tokens[:n], np.log((first,)[:n], dtype=np.float32))
 
     def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
-        """A round without any guess: most of a text where nothing pays, so it does nothing that can be left."""
+        """A round without any guess: most of a text where nothing pays, so most of them teach nothing."""
+        self._round.teaches = costs.rows != 1 or self.n_rounds % _TEACHING == 0
+        if not self._round.teaches:
+            return lone(ids[-1])
         self._since_lone += 1
         self._tokens += _SMOOTHING * (1 - self._tokens)
         self._time += _SMOOTHING * (1 - self._time)
         self._usual_gain -= _SMOOTHING * self._usual_gain
         self._homes[False].note((0.0,), costs.change)
-        return self._round.guesses.tree(ids[-1], 0)
+        return lone(ids[-1])
 
     def chain_length(self, n_threads: int) -> int:
         """Tokens of a sampled chain, whose chances are known only after it is drawn: the best on average."""
@@ -219,6 +219,9 @@ class Policy:
         """
         this = self._round
         self.n_rounds += 1
+        if not this.teaches:
+            return
+        this.verify_ms = verify_ms
         costs = self.costs.at(this.n_threads)
         if n_nodes == 1:
             expected_ms = 0.0 if costs.verify.is_empty else costs.expected(1)
@@ -247,7 +250,7 @@ class Policy:
         chances.suffixes.observe(this.suffix_length, n_accepted, n_tried)
 
     def _prices(self, costs: Costs) -> Prices:
-        lone = costs.verify.at(1)
+        lone = costs.verify.at(1) + self._rest_ms[False]
         rate = max(self._tokens / self._time, 1.0) / lone  # drafting less than nothing is no option
         verify_ms = costs.verify.table()[: self.params.total + 1] + costs.change_ms * self._home.changes(costs.rows)
         return Prices(rate, verify_ms.tolist(), costs.level.table().tolist(), self.params.total - 1)
@@ -260,26 +263,33 @@ class Policy:
             best = max(best, tokens - prices.rate * (ms - prices.verify_ms[1]))
         return best
 
-    def _read(self, head: Head, backlog: Backlog) -> float:
-        """Let the head read what was committed; returns the time when it was done."""
-        n_pairs, extend = len(backlog), self.costs.at(self._round.n_threads).extend
+    def _read(self, head: Head, backlog: Backlog) -> None:
+        """Let the head read what was committed."""
+        this, n_pairs, extend = self._round, len(backlog), self.costs.at(self._round.n_threads).extend
         # A head that has not been asked for a while is cold, and says little about what asking all the time costs.
         self._warm, self._asked_at = self._asked_at == self.n_rounds - 1, self.n_rounds
         start = self._clock()
         backlog.read()
-        ended = self._lap(extend, n_pairs, start)
-        self._round.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS))
-        return ended
+        self._lap(extend, n_pairs, start)
+        this.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS)) + max(self._rest_ms[True] - self._rest_ms[False], 0.0)
 
-    def _lap(self, curve: Curve, n: int, start: float) -> float:
-        """Learn from a call of the head that began at ``start`` and ended now; returns the time."""
-        ended = self._clock()
+    def _lap(self, curve: Curve, n: int, start: float) -> None:
+        """Learn from a call of the head that began at ``start`` and ended now."""
+        ms = (self._clock() - start) * 1e3
+        self._round.head_ms += ms
         if self._warm or not curve.is_known(n):
-            curve.observe(n, (ended - start) * 1e3)
-        return ended
+            curve.observe(n, ms)
 
-    def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> float:
-        """Let the head read and guess; returns the time when it was done."""
+    def _note_rest(self, before: Round, now: float) -> None:
+        """Learn what the last round took beyond its calls."""
+        if before.verify_ms > 0 and before.started > 0 and (self._warm or before.head_ms == 0):
+            rest = (now - before.started) * 1e3 - before.verify_ms - before.head_ms
+            mean = self._rest_ms[before.head_ms > 0]
+            rest = min(max(rest, 0.0), 2 * mean + _REST * before.verify_ms)  # a reader may take his time with a token
+            self._rest_ms[before.head_ms > 0] = mean + _SMOOTHING * (rest - mean)
+
+    def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> None:
+        """Let the head read and guess."""
         this, level_ms = self._round, self.costs.at(self._round.n_threads).level
         this.samples = noise.at is not None
         if noise.at is not None and self._same_noise.chooses():
@@ -287,28 +297,28 @@ class Policy:
         else:
             noise = NO_NOISE
         calibrate = self._chances[this.drawn].heads[this.noisy]
-        started, n_levels = 0.0, 0
+        n_levels = 0
 
         def level(tokens: Int32, parents: Int32, top_k: int) -> Children:
-            nonlocal n_levels, started
+            nonlocal n_levels
             n_levels += 1
             noise.perturb(head, n_levels + 1)
+            start = self._clock()
             children = head.level(tokens, parents, min(top_k, len(first[0])))
-            started = self._lap(level_ms, len(tokens), started)
+            self._lap(level_ms, len(tokens), start)
             this.draft_ms += level_ms.at(len(tokens))
             return children
 
         try:
             noise.perturb(head, 1)
-            started = self._read(head, backlog) if len(backlog) else self._clock()
+            if len(backlog) > 0:
+                self._read(head, backlog)
             first = head.first
             tokens, logprob = first[0][: self.params.top_k], first[1][: self.params.top_k]
             this.guesses.add(ROOT, tokens.tolist(), logprob.tolist(), calibrate(logprob, 0).tolist())
             self._growth.grow(this.guesses, level, calibrate, prices, room)
         finally:
             noise.stop(head)
-        this.draft_ms += self._tail_ms
-        return started
 
     @property
     def _home(self) -> Home:
@@ -327,7 +337,9 @@ class Policy:
         costs = self.costs.at(this.n_threads)
         expected = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
         self._tokens += _SMOOTHING * (expected - self._tokens)
-        self._time += _SMOOTHING * ((costs.expected(n + 1) + this.draft_ms) / costs.verify.at(1) - self._time)
+        rest = self._rest_ms[False]
+        time = (costs.expected(n + 1) + this.draft_ms + rest) / (costs.verify.at(1) + rest)
+        self._time += _SMOOTHING * (time - self._time)
 
     def _explore(self, n: int, gain: float, costs: Costs, prices: Prices) -> int:
         """``n``, or now and then another size: a lone row to compare with, or one that may be cheaper than believed.

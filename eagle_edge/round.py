@@ -24,10 +24,14 @@ class Round:
     samples: bool = False  # whether it draws them with noise that the head may be given
     noisy: bool = False  # whether the head guessed with the target's noise
     sampled: bool = False  # a chain drawn at random, without guesses
+    teaches: bool = True  # whether to learn from it
     n_nodes: int = 1
     n_threads: int = 1
     ordinary_ms: float = 0.0  # of verifying, as expected of the tree that would be taken without exploring
-    draft_ms: float = 0.0  # as expected of the head's calls
+    draft_ms: float = 0.0  # as expected of asking the head
+    head_ms: float = 0.0  # that its calls took
+    verify_ms: float = 0.0  # that the evaluation took
+    started: float = 0.0  # seconds
 
     def outcomes(self, tokens: Sequence[int]) -> tuple[list[float], list[int], list[bool]]:
         """What is known of the head's guesses: log-probability, depth of the parent, and whether the target agreed.

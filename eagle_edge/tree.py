@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Tree", "chain"]
+__all__ = ["Tree", "chain", "lone"]
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
@@ -82,3 +82,11 @@ def chain(root: int, tokens: Int32, logprob: Float32 | None = None) -> Tree:
     if logprob is not None:
         logs[1:] = logprob
     return Tree(ids, np.arange(-1, len(ids) - 1, dtype=np.int32), logs)
+
+
+_LONE_PARENT, _LONE_LOGPROB = np.array([-1], np.int32), np.zeros(1, np.float32)
+
+
+def lone(root: int) -> Tree:
+    """The tree that is only its root: plain decoding."""
+    return Tree(np.array([root], np.int32), _LONE_PARENT, _LONE_LOGPROB)
