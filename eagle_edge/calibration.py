@@ -8,6 +8,7 @@ Probabilities here are conditional on the parent being accepted; a path's is the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = ["HeadCalibration", "SuffixCalibration"]
 
 Float64 = npt.NDArray[np.float64]
 
+_SUREST, _UNLIKELIEST = -1.2e-4, -14.0  # a log-probability and a logit; beyond, they say no more
 _DEPTHS = 6  # depths with an offset of their own; deeper ones share the last
 _AT_ONCE = 16  # judged children to learn from at a time: a step costs a tenth of a millisecond
 _FORGET = 1 / 100  # of what is known, per step
@@ -37,6 +39,13 @@ class HeadCalibration:
         """[...] probabilities of children by ``logprob`` [...], whose parent lies ``depth`` below the root."""
         score = self._weights[0] + self._weights[2 + min(depth, _DEPTHS - 1)] + self._weights[1] * _logit(logprob)
         return np.asarray(1 / (1 + np.exp(-score)))
+
+    def chance(self, logprob: float, depth: int) -> float:
+        """The same for one child, several times as fast."""
+        bounded = min(logprob, _SUREST)
+        logit = max(bounded - math.log(-math.expm1(bounded)), _UNLIKELIEST)
+        score = self._weights[0] + self._weights[2 + min(depth, _DEPTHS - 1)] + self._weights[1] * logit
+        return 1 / (1 + math.exp(-score))
 
     def observe(self, logprob: Sequence[float], depth: Sequence[int], accepted: Sequence[bool]) -> None:
         """Learn from one round: children of accepted nodes, and which of them the target chose."""
@@ -79,8 +88,8 @@ class HeadCalibration:
 
 def _logit(logprob: npt.NDArray[Any]) -> Float64:
     """log(p / (1 - p)) for p = exp(logprob), within [-14, 9]."""
-    bounded = np.minimum(logprob, -1.2e-4)
-    return np.asarray(np.maximum(bounded - np.log(-np.expm1(bounded)), -14.0))
+    bounded = np.minimum(logprob, _SUREST)
+    return np.asarray(np.maximum(bounded - np.log(-np.expm1(bounded)), _UNLIKELIEST))
 
 
 _LONGEST = 16  # matches that long or longer count as one

@@ -111,18 +111,19 @@ class Growth:
                 most, n = net, i
         return best[:n]
 
-    def promising(self, price: float, prices: Prices) -> float:
+    def promising(self, price: float, prices: Prices, work_ms: float) -> float:
         """The chance of a lone first guess from which asking for its children is expected to pay.
 
         Args:
             price: tokens that verifying one of them is worth.
             prices: of this round.
+            work_ms: what it takes beyond the head's call.
         """
         low, high = 0.0, 1.0
         for _ in range(_HALVINGS):
             chance = (low + high) / 2
             value = self._further(chance, 1, price, prices) + _above(price, chance, self._children[1])
-            low, high = (low, chance) if value > prices.rate * prices.level_ms[1] else (chance, high)
+            low, high = (low, chance) if value > prices.rate * (prices.level_ms[1] + work_ms) else (chance, high)
         return high
 
     def _further(self, chance: float, depth: int, price: float, prices: Prices) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .growth import Growth, Prices
+from .worth import MARGIN
 
 __all__ = ["Habit"]
 
@@ -34,15 +35,19 @@ class Habit:
     until: int
 
     @classmethod
-    def of(cls, prices: Prices, growth: Growth, until: int) -> Habit:
-        """The bounds that follow from prices, and from what children have been like."""
+    def of(cls, prices: Prices, growth: Growth, work_ms: float, until: int) -> Habit:
+        """The bounds that follow from prices, and from what children have been like.
+
+        Args:
+            work_ms: what working a round out takes.
+        """
         second = prices.of_one_more([0.0, 1.0])
         return cls(
             prices=prices,
             hopeless=prices.of_one_more([0.0]),
-            worth=prices.rate * (prices.verify_ms[2] - prices.verify_ms[1]),
-            second=second,
-            promising=growth.promising(second, prices),
+            worth=prices.rate * (prices.verify_ms[2] - prices.verify_ms[1]) + MARGIN,
+            second=second + prices.rate * work_ms,
+            promising=growth.promising(second, prices, work_ms),
             until=until,
         )
 

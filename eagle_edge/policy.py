@@ -30,10 +30,11 @@ from .growth import Growth, Prices
 from .guesses import ROOT
 from .habit import Habit
 from .home import Home
-from .round import Round
+from .round import Kind, Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
 from .tree import Tree, chain, lone
+from .worth import MARGIN
 
 __all__ = ["Policy"]
 
@@ -50,7 +51,7 @@ _LONE_RUNS = 3  # times in a row at most
 _LONGEST_SUFFIX = 32  # tokens
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
 _REST = 0.1  # of an evaluation, about the most that the rest of a round takes
-_TEACHING = 4  # rounds without a guess of which one is learnt from
+_TEACHING = 4  # ordinary rounds of which one is learnt from
 _HABITUAL = 16  # rounds that a habit lasts
 _VERSION = 2  # of what is kept between runs
 
@@ -77,7 +78,7 @@ class Policy:
         self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
         self._homes = {asking: Home(params.total) for asking in (False, True)}  # by whether the head is asked all the time
-        self._rest_ms = {False: 0.0, True: 0.0}  # of a round, beyond calls of target and head, by whether it asked
+        self._rest_ms = dict.fromkeys(Kind, 0.0)  # of a round, beyond calls of target and head
         self._spent_ms = self._explored_ms = 0.0
         self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
         self._usual_gain = 0.0  # running mean
@@ -140,17 +141,18 @@ class Policy:
         if asked and head is not None and backlog is not None:
             self._ask(head, backlog, prices, room, Noise(noise, temperature))
             if not this.suffix:
-                self._habits[costs.rows] = Habit.of(prices, self._growth, self.n_rounds + _HABITUAL)
+                work_ms = self._more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
+                self._habits[costs.rows] = Habit.of(prices, self._growth, work_ms, self.n_rounds + _HABITUAL)
         elif without == 0:
             self._note_rate(this, 0.0, 0, prices)
             self._homes[False].note((0.0,), costs.change)
             return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
         this.guesses.graft(this.suffix, given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
-        n = gains.index(max(gains))
+        n = gains.index(max(gains)) if max(gains) > gains[0] + MARGIN else 0
         gain = self._gain_at_home(gains, prices, costs, asked)
         if asked:
-            worth.note((gains[n] if this.suffix else gain) - prices.rate * this.draft_ms - without)
+            worth.note((gains[n] - prices.rate * this.levels_ms if this.suffix else gain) - prices.rate * (this.draft_ms - this.levels_ms) - without)
         self._note_rate(this, gains[n], n, prices)
         n = self._explore(n, gains[n], costs, prices)
         return this.guesses.tree(ids[-1], n)
@@ -164,19 +166,22 @@ class Policy:
         chances = self._chances[this.drawn]
         self._read(head, backlog)
         tokens, logprob = head.first
-        first, second = chances.heads[False](logprob[:2], 0).tolist()
+        first, second = (chances.heads[False].chance(float(said), 0) for said in logprob[:2])
         n = habit.n_nodes(first, second)
         if n is None:
             return None
         self._since_lone += 1
-        this.guesses.add(ROOT, tokens[:2].tolist(), logprob[:2].tolist(), (first, second))
-        gain = first - habit.worth if n else 0.0
-        self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
-        this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1)
-        at_home = self._gain_at_home([0.0, first - habit.worth], habit.prices, costs, asked=True)
-        chances.worth[False].note(at_home - habit.prices.rate * this.draft_ms)
-        self._note_rate(this, gain, n, habit.prices)
-        return chain(ids[-1], tokens[:n], np.log((first,)[:n], dtype=np.float32))
+        this.kind = Kind.HABIT
+        this.teaches = costs.rows != n + 1 or self.n_rounds % _TEACHING == 0
+        if this.teaches:
+            this.guesses.add(ROOT, tokens[:2].tolist(), logprob[:2].tolist(), (first, second))
+            gain = first - habit.worth if n else 0.0
+            self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
+            this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1)
+            at_home = self._gain_at_home([0.0, first - habit.worth], habit.prices, costs, asked=True)
+            chances.worth[False].note(at_home - habit.prices.rate * this.draft_ms)
+            self._note_rate(this, gain, n, habit.prices)
+        return chain(ids[-1], tokens[:1], np.array([math.log(first)], np.float32)) if n else lone(ids[-1])
 
     def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
         """A round without any guess: most of a text where nothing pays, so most of them teach nothing."""
@@ -219,9 +224,9 @@ class Policy:
         """
         this = self._round
         self.n_rounds += 1
+        this.verify_ms = verify_ms
         if not this.teaches:
             return
-        this.verify_ms = verify_ms
         costs = self.costs.at(this.n_threads)
         if n_nodes == 1:
             expected_ms = 0.0 if costs.verify.is_empty else costs.expected(1)
@@ -250,7 +255,7 @@ class Policy:
         chances.suffixes.observe(this.suffix_length, n_accepted, n_tried)
 
     def _prices(self, costs: Costs) -> Prices:
-        lone = costs.verify.at(1) + self._rest_ms[False]
+        lone = costs.verify.at(1) + self._rest_ms[Kind.IDLE]
         rate = max(self._tokens / self._time, 1.0) / lone  # drafting less than nothing is no option
         verify_ms = costs.verify.table()[: self.params.total + 1] + costs.change_ms * self._home.changes(costs.rows)
         return Prices(rate, verify_ms.tolist(), costs.level.table().tolist(), self.params.total - 1)
@@ -271,7 +276,7 @@ class Policy:
         start = self._clock()
         backlog.read()
         self._lap(extend, n_pairs, start)
-        this.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS)) + max(self._rest_ms[True] - self._rest_ms[False], 0.0)
+        this.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS)) + self._more_rest_ms(Kind.HABIT, Kind.IDLE)
 
     def _lap(self, curve: Curve, n: int, start: float) -> None:
         """Learn from a call of the head that began at ``start`` and ended now."""
@@ -281,12 +286,16 @@ class Policy:
             curve.observe(n, ms)
 
     def _note_rest(self, before: Round, now: float) -> None:
-        """Learn what the last round took beyond its calls."""
-        if before.verify_ms > 0 and before.started > 0 and (self._warm or before.head_ms == 0):
-            rest = (now - before.started) * 1e3 - before.verify_ms - before.head_ms
-            mean = self._rest_ms[before.head_ms > 0]
+        """Learn what the last round took beyond its calls; where most teach nothing, from one of those."""
+        usual = before.kind is Kind.WORKED_OUT or (not before.teaches and self.n_rounds % _TEACHING == 2)
+        if usual and before.verify_ms > 0 and (self._warm or before.head_ms == 0):
+            rest, mean = (now - before.started) * 1e3 - before.verify_ms - before.head_ms, self._rest_ms[before.kind]
             rest = min(max(rest, 0.0), 2 * mean + _REST * before.verify_ms)  # a reader may take his time with a token
-            self._rest_ms[before.head_ms > 0] = mean + _SMOOTHING * (rest - mean)
+            self._rest_ms[before.kind] = mean + _SMOOTHING * (rest - mean)
+
+    def _more_rest_ms(self, kind: Kind, than: Kind) -> float:
+        """What a round of one kind takes more than one of another, beyond their calls."""
+        return max(self._rest_ms[kind] - self._rest_ms[than], 0.0)
 
     def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> None:
         """Let the head read and guess."""
@@ -306,7 +315,7 @@ class Policy:
             start = self._clock()
             children = head.level(tokens, parents, min(top_k, len(first[0])))
             self._lap(level_ms, len(tokens), start)
-            this.draft_ms += level_ms.at(len(tokens))
+            this.levels_ms += level_ms.at(len(tokens))
             return children
 
         try:
@@ -319,25 +328,29 @@ class Policy:
             self._growth.grow(this.guesses, level, calibrate, prices, room)
         finally:
             noise.stop(head)
+        this.kind = Kind.WORKED_OUT
+        this.levels_ms += self._more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
+        this.draft_ms += this.levels_ms
 
     @property
     def _home(self) -> Home:
         """Where evaluations stay now."""
-        return self._homes[self._chances[self._round.drawn].worth[False].mean > 0]
+        return self._homes[self._chances[self._round.drawn].worth[False].mean > MARGIN]
 
     def _gain_at_home(self, gains: list[float], prices: Prices, costs: Costs, asked: bool) -> float:
         """What a round is worth where all are asked, or none is, from the size that suits them best."""
         home, change = self._homes[asked], prices.rate * costs.change_ms
         charged = self._home.changes(costs.rows)[1 : len(gains) + 1]
-        free = (np.array(gains) + change * (charged - charged[0])).tolist()
-        home.note(free, change)
-        return home.gain(free, change)
+        free = np.array(gains) + change * (charged - charged[0])
+        free[2:] -= prices.rate * self._round.levels_ms  # which the first guess alone does not need
+        home.note(free.tolist(), change)
+        return home.gain(free.tolist(), change)
 
     def _note_rate(self, this: Round, gain: float, n: int, prices: Prices) -> None:
         costs = self.costs.at(this.n_threads)
         expected = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
         self._tokens += _SMOOTHING * (expected - self._tokens)
-        rest = self._rest_ms[False]
+        rest = self._rest_ms[Kind.IDLE]
         time = (costs.expected(n + 1) + this.draft_ms + rest) / (costs.verify.at(1) + rest)
         self._time += _SMOOTHING * (time - self._time)
 

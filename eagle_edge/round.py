@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from .guesses import ROOT, Guesses
 
-__all__ = ["Round"]
+__all__ = ["Kind", "Round"]
 
 _JUDGED = 4  # children of a node to learn from, likeliest first
+
+
+class Kind(Enum):
+    """How a round was decided, which takes more time the more of it there is."""
+
+    IDLE = 0
+    HABIT = 1
+    WORKED_OUT = 2
 
 
 @dataclass(slots=True)
@@ -24,11 +33,13 @@ class Round:
     samples: bool = False  # whether it draws them with noise that the head may be given
     noisy: bool = False  # whether the head guessed with the target's noise
     sampled: bool = False  # a chain drawn at random, without guesses
+    kind: Kind = Kind.IDLE
     teaches: bool = True  # whether to learn from it
     n_nodes: int = 1
     n_threads: int = 1
     ordinary_ms: float = 0.0  # of verifying, as expected of the tree that would be taken without exploring
     draft_ms: float = 0.0  # as expected of asking the head
+    levels_ms: float = 0.0  # of that, what more than its first guesses costs
     head_ms: float = 0.0  # that its calls took
     verify_ms: float = 0.0  # that the evaluation took
     started: float = 0.0  # seconds

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["Worth"]
+__all__ = ["MARGIN", "Worth"]
 
 _SMOOTHING = 0.1  # of a round in the mean
 _FRESH = 0.3  # of a round after a pause
 _LISTENING = 0.006  # tokens a round that may be lost by asking while it does not pay
 _LONGEST_PAUSE = 40  # rounds
+#: Tokens that a choice has to promise above plain decoding: what looks best among many things is seldom quite as good.
+MARGIN = 0.04
 
 
 class Worth:
@@ -35,5 +37,5 @@ class Worth:
         """
         self.mean += (_FRESH if self._waited > 1 else _SMOOTHING) * (value - self.mean)
         self._waited = 0
-        dear = math.ceil(max(-self.mean, 0.0) / _LISTENING)
-        self._pause = 0 if value > 0 else min(dear, _LONGEST_PAUSE)
+        dear = math.ceil(max(MARGIN - self.mean, 0.0) / _LISTENING)
+        self._pause = 0 if value > MARGIN else min(dear, _LONGEST_PAUSE)
