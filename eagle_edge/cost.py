@@ -39,7 +39,7 @@ _STALE = 0.3  # of a surprise, at most, that a size takes which has not been see
 _CHANGE_SMOOTHING = 1 / 16  # of a lone row in what a change of size is known to cost
 _DEAREST_CHANGE = 0.5  # of a lone row; more is an accident
 _SURPRISE = 0.3  # logarithm of the largest surprise: beyond, a call says more about an accident than about its cost
-_CHANGED = 0.6  # the same for a call that follows such a one, in the same direction
+_CHANGED = 1.0  # the same for a call that follows such a one, in the same direction
 _GUESSED_SLOPE = 0.15  # of the cost of a row that one more costs, while only one size was seen
 _REFRESH = 8  # observations between two fits of the whole curve
 
@@ -91,10 +91,11 @@ class Curve:
         else:
             surprise, before = math.log(ms / (mean * self.busy)), self._surprise
             self._surprise = surprise
-            most = _CHANGED if min(before, surprise) > _SURPRISE or max(before, surprise) < -_SURPRISE else _SURPRISE
+            again = min(before, surprise) > _SURPRISE or max(before, surprise) < -_SURPRISE
+            most = _CHANGED if again else _SURPRISE
             surprise = min(max(surprise, -most), most)
             self._n_of_text += 1
-            to_load = max(1 / (1 + self._n_of_text), _TO_LOAD)
+            to_load = 0.5 if again else max(1 / (1 + self._n_of_text), _TO_LOAD)
             self.busy *= math.exp(to_load * surprise)
             age = self._n_calls - self._seen[n]
             share = max(1 / (count + 1), min(age / (age + _FORGOTTEN), _STALE))
@@ -104,7 +105,7 @@ class Curve:
         self._stale += _REFRESH if count < _KNOWN else 1
 
     def begin(self) -> None:
-        """Another text, whose length changes all costs alike: the first surprises say more about that than later ones."""
+        """Another text, whose length changes all costs alike: its first surprises say more about that than others."""
         self._n_of_text = 0
 
     def at(self, n: int) -> float:
@@ -118,7 +119,7 @@ class Curve:
         return float(expected[-1] + slope * (n - self.n_max))
 
     def table(self, *, optimistic: bool = False) -> Float64:
-        """[n_max + 1] milliseconds by rows; optimistic: as little as rows may cost by what was seen of them, or of fewer."""
+        """[n_max + 1] milliseconds by rows; optimistic: as little as they may cost by all that was seen."""
         if self._stale >= _REFRESH:
             self._fit()
         return (self._optimistic if optimistic else self._expected) * self.busy

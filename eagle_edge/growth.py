@@ -124,7 +124,7 @@ class Growth:
             chance = (low + high) / 2
             value = self._further(chance, 1, price, prices) + _above(price, chance, self._children[1])
             low, high = (low, chance) if value > prices.rate * (prices.level_ms[1] + work_ms) else (chance, high)
-        return high
+        return low
 
     def _further(self, chance: float, depth: int, price: float, prices: Prices) -> float:
         """What levels after the next one are worth along the likeliest path, less their cost; at least 0."""

@@ -1,7 +1,7 @@
 """What a round does where its first guesses are ordinary ones, without working it out again.
 
-Working out a round takes a twentieth of a small target's evaluation. As long as prices stay as they are, three bounds on
-the head's two likeliest first guesses say the same.
+Working out a round takes a twentieth of a small target's evaluation. As long as prices stay as they are, a few bounds
+on the head's two likeliest first guesses say the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Habit:
         """The bounds that follow from prices, and from what children have been like.
 
         Args:
+            prices: of a round.
+            growth: knows the children.
             work_ms: what working a round out takes.
+            until: see above.
         """
         second = prices.of_one_more([0.0, 1.0])
         return cls(

@@ -30,6 +30,7 @@ from .growth import Growth, Prices
 from .guesses import ROOT
 from .habit import Habit
 from .home import Home
+from .pace import Pace
 from .round import Kind, Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
@@ -50,10 +51,9 @@ _SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surpris
 _LONE_RUNS = 3  # times in a row at most
 _LONGEST_SUFFIX = 32  # tokens
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
-_REST = 0.1  # of an evaluation, about the most that the rest of a round takes
 _TEACHING = 4  # ordinary rounds of which one is learnt from
 _HABITUAL = 16  # rounds that a habit lasts
-_VERSION = 2  # of what is kept between runs
+_VERSION = 3  # of what is kept between runs
 
 
 class Policy:
@@ -75,10 +75,9 @@ class Policy:
         self._growth = Growth(params)
         self._chances = {False: Chances(), True: Chances()}  # by whether the target draws its tokens
         self._same_noise = SameNoise()
-        self._tokens = self._time = 1.0  # running means; time in evaluations of a lone row
+        self._pace = Pace()
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
-        self._homes = {asking: Home(params.total) for asking in (False, True)}  # by whether the head is asked all the time
-        self._rest_ms = dict.fromkeys(Kind, 0.0)  # of a round, beyond calls of target and head
+        self._homes = {asking: Home(params.total) for asking in (False, True)}  # by whether the head is asked always
         self._spent_ms = self._explored_ms = 0.0
         self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
         self._usual_gain = 0.0  # running mean
@@ -118,9 +117,12 @@ class Policy:
             noise: see ``Draft.propose``.
             temperature: the target's.
         """
-        before, this = self._round, Round(n_threads=n_threads, drawn=temperature > 0, started=self._clock())
+        done, this = self._round, Round(n_threads=n_threads, drawn=temperature > 0, started=self._clock())
         self._round = this
-        self._note_rest(before, this.started)
+        # Rounds that teach are not the usual ones where most do not.
+        usual = done.kind is Kind.WORKED_OUT or (not done.teaches and self.n_rounds % _TEACHING == 2)
+        if usual and done.verify_ms > 0 and (self._warm or done.head_ms == 0):
+            self._pace.note_rest(done, this.started)
         costs, chances = self.costs.at(n_threads), self._chances[this.drawn]
         if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
             return lone(ids[-1])
@@ -141,10 +143,10 @@ class Policy:
         if asked and head is not None and backlog is not None:
             self._ask(head, backlog, prices, room, Noise(noise, temperature))
             if not this.suffix:
-                work_ms = self._more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
+                work_ms = self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
                 self._habits[costs.rows] = Habit.of(prices, self._growth, work_ms, self.n_rounds + _HABITUAL)
         elif without == 0:
-            self._note_rate(this, 0.0, 0, prices)
+            self._note_pace(this, 0.0, 0, prices)
             self._homes[False].note((0.0,), costs.change)
             return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
         this.guesses.graft(this.suffix, given)
@@ -152,13 +154,15 @@ class Policy:
         n = gains.index(max(gains)) if max(gains) > gains[0] + MARGIN else 0
         gain = self._gain_at_home(gains, prices, costs, asked)
         if asked:
-            worth.note((gains[n] - prices.rate * this.levels_ms if this.suffix else gain) - prices.rate * (this.draft_ms - this.levels_ms) - without)
-        self._note_rate(this, gains[n], n, prices)
+            if this.suffix:  # which has been taken at its price, levels have not
+                gain = gains[n] - without - prices.rate * this.levels_ms
+            worth.note(gain - prices.rate * (this.draft_ms - this.levels_ms))
+        self._note_pace(this, gains[n], n, prices)
         n = self._explore(n, gains[n], costs, prices)
         return this.guesses.tree(ids[-1], n)
 
     def _by_habit(self, ids: Sequence[int], head: Head, backlog: Backlog) -> Tree | None:
-        """The tree of a round like others before, or None where it has to be worked out; the head has been read then."""
+        """The tree of a round like others before, or None where it has to be worked out, with the head read."""
         this, costs = self._round, self.costs.at(self._round.n_threads)
         habit = self._habits.get(costs.rows)
         if habit is None or habit.until <= self.n_rounds or self._since_lone >= _COMPARE:
@@ -166,7 +170,7 @@ class Policy:
         chances = self._chances[this.drawn]
         self._read(head, backlog)
         tokens, logprob = head.first
-        first, second = (chances.heads[False].chance(float(said), 0) for said in logprob[:2])
+        first, second, *_ = (*(chances.heads[False].chance(float(said), 0) for said in logprob[:2]), 0.0)
         n = habit.n_nodes(first, second)
         if n is None:
             return None
@@ -180,7 +184,7 @@ class Policy:
             this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1)
             at_home = self._gain_at_home([0.0, first - habit.worth], habit.prices, costs, asked=True)
             chances.worth[False].note(at_home - habit.prices.rate * this.draft_ms)
-            self._note_rate(this, gain, n, habit.prices)
+            self._note_pace(this, gain, n, habit.prices)
         return chain(ids[-1], tokens[:1], np.array([math.log(first)], np.float32)) if n else lone(ids[-1])
 
     def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
@@ -189,8 +193,8 @@ class Policy:
         if not self._round.teaches:
             return lone(ids[-1])
         self._since_lone += 1
-        self._tokens += _SMOOTHING * (1 - self._tokens)
-        self._time += _SMOOTHING * (1 - self._time)
+        lone_ms = costs.verify.at(1)
+        self._pace.note(1.0, lone_ms, lone_ms)
         self._usual_gain -= _SMOOTHING * self._usual_gain
         self._homes[False].note((0.0,), costs.change)
         return lone(ids[-1])
@@ -208,10 +212,10 @@ class Policy:
         gains = np.cumsum(kept**n) - prices.rate * (verify_ms[n + 1] - verify_ms[1] + draft_ms)
         best = int(np.argmax(gains))
         if gains[best] <= 0:
-            self._note_rate(this, 0.0, 0, prices)
+            self._note_pace(this, 0.0, 0, prices)
             return 0
         this.draft_ms = float(draft_ms[best])
-        self._note_rate(this, float(gains[best]) + prices.rate * this.draft_ms, best + 1, prices)
+        self._note_pace(this, float(gains[best]) + prices.rate * this.draft_ms, best + 1, prices)
         return best + 1
 
     def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
@@ -255,8 +259,7 @@ class Policy:
         chances.suffixes.observe(this.suffix_length, n_accepted, n_tried)
 
     def _prices(self, costs: Costs) -> Prices:
-        lone = costs.verify.at(1) + self._rest_ms[Kind.IDLE]
-        rate = max(self._tokens / self._time, 1.0) / lone  # drafting less than nothing is no option
+        rate = self._pace.rate(costs.verify.at(1))
         verify_ms = costs.verify.table()[: self.params.total + 1] + costs.change_ms * self._home.changes(costs.rows)
         return Prices(rate, verify_ms.tolist(), costs.level.table().tolist(), self.params.total - 1)
 
@@ -276,7 +279,7 @@ class Policy:
         start = self._clock()
         backlog.read()
         self._lap(extend, n_pairs, start)
-        this.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS)) + self._more_rest_ms(Kind.HABIT, Kind.IDLE)
+        this.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS)) + self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE)
 
     def _lap(self, curve: Curve, n: int, start: float) -> None:
         """Learn from a call of the head that began at ``start`` and ended now."""
@@ -284,18 +287,6 @@ class Policy:
         self._round.head_ms += ms
         if self._warm or not curve.is_known(n):
             curve.observe(n, ms)
-
-    def _note_rest(self, before: Round, now: float) -> None:
-        """Learn what the last round took beyond its calls; where most teach nothing, from one of those."""
-        usual = before.kind is Kind.WORKED_OUT or (not before.teaches and self.n_rounds % _TEACHING == 2)
-        if usual and before.verify_ms > 0 and (self._warm or before.head_ms == 0):
-            rest, mean = (now - before.started) * 1e3 - before.verify_ms - before.head_ms, self._rest_ms[before.kind]
-            rest = min(max(rest, 0.0), 2 * mean + _REST * before.verify_ms)  # a reader may take his time with a token
-            self._rest_ms[before.kind] = mean + _SMOOTHING * (rest - mean)
-
-    def _more_rest_ms(self, kind: Kind, than: Kind) -> float:
-        """What a round of one kind takes more than one of another, beyond their calls."""
-        return max(self._rest_ms[kind] - self._rest_ms[than], 0.0)
 
     def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> None:
         """Let the head read and guess."""
@@ -329,7 +320,7 @@ class Policy:
         finally:
             noise.stop(head)
         this.kind = Kind.WORKED_OUT
-        this.levels_ms += self._more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
+        this.levels_ms += self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
         this.draft_ms += this.levels_ms
 
     @property
@@ -346,13 +337,10 @@ class Policy:
         home.note(free.tolist(), change)
         return home.gain(free.tolist(), change)
 
-    def _note_rate(self, this: Round, gain: float, n: int, prices: Prices) -> None:
+    def _note_pace(self, this: Round, gain: float, n: int, prices: Prices) -> None:
         costs = self.costs.at(this.n_threads)
-        expected = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
-        self._tokens += _SMOOTHING * (expected - self._tokens)
-        rest = self._rest_ms[Kind.IDLE]
-        time = (costs.expected(n + 1) + this.draft_ms + rest) / (costs.verify.at(1) + rest)
-        self._time += _SMOOTHING * (time - self._time)
+        tokens = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
+        self._pace.note(tokens, costs.expected(n + 1) + this.draft_ms, costs.verify.at(1))
 
     def _explore(self, n: int, gain: float, costs: Costs, prices: Prices) -> int:
         """``n``, or now and then another size: a lone row to compare with, or one that may be cheaper than believed.
@@ -378,7 +366,7 @@ class Policy:
             "version": _VERSION,
             "costs": self.costs.to_json(),
             "chances": [self._chances[drawn].to_json() for drawn in (False, True)],
-            "rate": [self._tokens, self._time],
+            "pace": self._pace.to_json(),
             "same_noise": self._same_noise.to_json(),
         }
 
@@ -392,7 +380,7 @@ class Policy:
             for drawn in (False, True):
                 other._chances[drawn].restore(state["chances"][drawn])
             other._same_noise.restore(state["same_noise"])
-            other._tokens, other._time = (min(max(float(x), 1.0), 256.0) for x in state["rate"])
+            other._pace.restore(state["pace"])
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return False
         self.__dict__.update(other.__dict__)

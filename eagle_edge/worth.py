@@ -6,8 +6,8 @@ import math
 
 __all__ = ["MARGIN", "Worth"]
 
-_SMOOTHING = 0.1  # of a round in the mean
-_FRESH = 0.3  # of a round after a pause
+_SMOOTHING = 0.04  # of a round in the mean
+_FRESH = 0.08  # of a round after a pause
 _LISTENING = 0.006  # tokens a round that may be lost by asking while it does not pay
 _LONGEST_PAUSE = 40  # rounds
 #: Tokens that a choice has to promise above plain decoding: what looks best among many things is seldom quite as good.
@@ -22,7 +22,7 @@ class Worth:
     """
 
     def __init__(self) -> None:
-        self.mean = 0.0
+        self.mean = 2 * MARGIN  # a new head gets a hearing
         self._pause = self._waited = 0
 
     def asks(self) -> bool:

@@ -120,7 +120,9 @@ def test_what_was_learnt_survives_a_file(tmp_path: Path) -> None:
     for n in (1, 4, 5, 7):
         assert again.at(2).verify.at(n) == pytest.approx(model.at(2).verify.at(n))
         assert again.at(2).level.at(n) == pytest.approx(model.at(2).level.at(n))
-    assert again.at(2).change == again.at(1).change == model.at(2).change > 0.1  # the nearest number of threads lends it
+    assert (
+        again.at(2).change == again.at(1).change == model.at(2).change > 0.1
+    )  # the nearest number of threads lends it
     assert [entry.name for entry in path.parent.iterdir()] == ["learnt.json"]
 
 
