@@ -18,6 +18,7 @@ class Pace:
     def __init__(self) -> None:
         self._tokens = self._time = 1.0
         self._rest_ms = dict.fromkeys(Kind, 0.0)  # Python, sampling, text, the reader of the text
+        self._n_rests = dict.fromkeys(Kind, 0)
 
     def rate(self, lone_ms: float) -> float:
         """Tokens that a millisecond brings, at least those of plain decoding, whose evaluations take ``lone_ms``."""
@@ -33,11 +34,13 @@ class Pace:
         """Learn what a round took, beyond its calls, until ``now``, when the next one begins."""
         rest, mean = (now - done.started) * 1e3 - done.verify_ms - done.head_ms, self._rest_ms[done.kind]
         rest = min(max(rest, 0.0), 2 * mean + _REST * done.verify_ms)  # a reader may take his time with a token
-        self._rest_ms[done.kind] = mean + _SMOOTHING * (rest - mean)
+        self._n_rests[done.kind] += 1
+        self._rest_ms[done.kind] = mean + max(1 / self._n_rests[done.kind], _SMOOTHING) * (rest - mean)
 
     def more_rest_ms(self, kind: Kind, than: Kind) -> float:
-        """What a round of one kind takes more than one of another, beyond their calls."""
-        return max(self._rest_ms[kind] - self._rest_ms[than], 0.0)
+        """What a round of one kind takes more than one of another, beyond their calls; 0 before both are known."""
+        known = min(self._n_rests[kind], self._n_rests[than]) > 0
+        return max(self._rest_ms[kind] - self._rest_ms[than], 0.0) if known else 0.0
 
     def to_json(self) -> list[float]:
         """What is worth keeping."""

@@ -130,18 +130,22 @@ class Policy:
         listens = head is not None and backlog is not None and len(backlog) > 0
         if not this.suffix and not (listens and chances.worth[False].asks()):
             return self._idle(ids, costs)
+        this.samples = noise is not None
         asked = listens and not this.suffix
-        if asked and head is not None and backlog is not None and noise is None:
-            tree = self._by_habit(ids, head, backlog)
+        if asked and head is not None and backlog is not None:
+            this.noisy = this.samples and self._same_noise.chooses()
+            tree = None if this.noisy else self._by_habit(ids, head, backlog)
             if tree is not None:
                 return tree
         prices = self._prices(costs)
         given = chances.suffixes(this.suffix_length, len(this.suffix)).tolist()
         without = self._without_head(given, prices) if this.suffix else 0.0
         worth = chances.worth[without > 0]
-        asked = asked or (listens and worth.asks())
+        if listens and not asked and worth.asks():
+            asked = True
+            this.noisy = this.samples and self._same_noise.chooses()
         if asked and head is not None and backlog is not None:
-            self._ask(head, backlog, prices, room, Noise(noise, temperature))
+            self._ask(head, backlog, prices, room, Noise(noise, temperature) if this.noisy else NO_NOISE)
             if not this.suffix:
                 work_ms = self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
                 self._habits[costs.rows] = Habit.of(prices, self._growth, work_ms, self.n_rounds + _HABITUAL)
@@ -176,6 +180,7 @@ class Policy:
             return None
         self._since_lone += 1
         this.kind = Kind.HABIT
+        this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE)
         this.teaches = costs.rows != n + 1 or self.n_rounds % _TEACHING == 0
         if this.teaches:
             this.guesses.add(ROOT, tokens[:2].tolist(), logprob[:2].tolist(), (first, second))
@@ -279,7 +284,7 @@ class Policy:
         start = self._clock()
         backlog.read()
         self._lap(extend, n_pairs, start)
-        this.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS)) + self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE)
+        this.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS))
 
     def _lap(self, curve: Curve, n: int, start: float) -> None:
         """Learn from a call of the head that began at ``start`` and ended now."""
@@ -291,11 +296,6 @@ class Policy:
     def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> None:
         """Let the head read and guess."""
         this, level_ms = self._round, self.costs.at(self._round.n_threads).level
-        this.samples = noise.at is not None
-        if noise.at is not None and self._same_noise.chooses():
-            this.noisy = True
-        else:
-            noise = NO_NOISE
         calibrate = self._chances[this.drawn].heads[this.noisy]
         n_levels = 0
 
@@ -320,7 +320,11 @@ class Policy:
         finally:
             noise.stop(head)
         this.kind = Kind.WORKED_OUT
-        this.levels_ms += self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
+        if this.noisy:  # there is no habit to save the work
+            this.draft_ms += self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.IDLE)
+        else:
+            this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE)
+            this.levels_ms += self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
         this.draft_ms += this.levels_ms
 
     @property

@@ -14,18 +14,22 @@ from .tree import chain
 
 __all__ = ["probe"]
 
-_TREES = (8, 4, 3, 2, 1)  # nodes; the first evaluations of all are slow, and what a lone row costs matters most
+_TREES = (8, 4, 1)  # nodes; the first evaluations of all are slow, and what a lone row costs matters most
+_MORE_TREES = (3, 2, 1, 2, 1, 2, 1)  # where evaluations are quick, sizes near each other and their changes matter too
+_QUICK_MS = 20.0
 _LEVELS = (1, 8)  # nodes
 _PAIRS = (3, 32)  # 32 as after a pause
-_RUNS = 3  # of which the fastest counts: the first builds graphs, and any may be disturbed
+_RUNS = 3  # the first builds graphs, and any may be disturbed
 
 
 def probe(costs: Costs, target: Target, draft: Draft | None) -> None:
     """Time a few evaluations of empty caches, which are left empty; curves that know something are left alone."""
     if costs.verify.is_empty:
         for n in _TREES:
-            tree = chain(0, np.zeros(n - 1, np.int32))
-            costs.verify.observe(n, _fastest_ms(lambda tree=tree: target.eval_tree(tree)))  # type: ignore[misc]
+            _evaluate(costs, target, n)
+        if costs.verify.at(1) < _QUICK_MS:
+            for n in _MORE_TREES:
+                _evaluate(costs, target, n)
     if draft is None or not costs.extend.is_empty:
         return
     for n in _PAIRS:
@@ -45,6 +49,12 @@ def probe(costs: Costs, target: Target, draft: Draft | None) -> None:
 
         costs.level.observe(n, _fastest_ms(level))
     draft.rewind(0)
+
+
+def _evaluate(costs: Costs, target: Target, n: int) -> None:
+    tree = chain(0, np.zeros(n - 1, np.int32))
+    for _ in range(_RUNS):
+        costs.verified(n, target.eval_tree(tree).ms)
 
 
 def _fastest_ms(action: Callable[[], object]) -> float:
