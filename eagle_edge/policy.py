@@ -146,9 +146,7 @@ class Policy:
             this.noisy = this.samples and self._same_noise.chooses()
         if asked and head is not None and backlog is not None:
             self._ask(head, backlog, prices, room, Noise(noise, temperature) if this.noisy else NO_NOISE)
-            if not this.suffix:
-                work_ms = self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
-                self._habits[costs.rows] = Habit.of(prices, self._growth, work_ms, self.n_rounds + _HABITUAL)
+            self._form_habit(prices, costs)
         elif without == 0:
             self._note_pace(this, 0.0, 0, prices)
             self._homes[False].note((0.0,), costs.change)
@@ -191,6 +189,13 @@ class Policy:
             chances.worth[False].note(at_home - habit.prices.rate * this.draft_ms)
             self._note_pace(this, gain, n, habit.prices)
         return chain(ids[-1], tokens[:1], np.array([math.log(first)], np.float32)) if n else lone(ids[-1])
+
+    def _form_habit(self, prices: Prices, costs: Costs) -> None:
+        """Note what this round's prices mean for the ones that follow an evaluation of as many rows."""
+        known = self._habits.get(costs.rows)
+        if known is None or known.until <= self.n_rounds:
+            work_ms = self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
+            self._habits[costs.rows] = Habit.of(prices, self._growth, work_ms, self.n_rounds + _HABITUAL)
 
     def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
         """A round without any guess: most of a text where nothing pays, so most of them teach nothing."""
