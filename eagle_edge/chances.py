@@ -24,12 +24,14 @@ class Chances:
         heads: the head's chances, by same-noise drafting.
         suffixes: those of the text's own repetitions.
         worth: of asking the head, by whether a suffix competes.
+        short: what looking closer at short repetitions is worth.
     """
 
     def __init__(self) -> None:
         self.heads = {False: HeadCalibration(), True: HeadCalibration()}
         self.suffixes = SuffixCalibration()
         self.worth = {False: Worth(), True: Worth()}
+        self.short = Worth()
 
     def to_json(self) -> dict[str, Any]:
         """Everything learnt."""

@@ -50,6 +50,7 @@ _COMPARE = 64  # rounds after which a lone row is timed again; in a round worth 
 _SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surprise to be timed again at once
 _LONE_RUNS = 3  # times in a row at most
 _LONGEST_SUFFIX = 32  # tokens
+_LONG = 4  # tokens of a repetition that is always worth a closer look
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
 _TEACHING = 4  # ordinary rounds of which one is learnt from
 _HABITUAL = 16  # rounds that a habit lasts
@@ -127,6 +128,8 @@ class Policy:
         if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
             return lone(ids[-1])
         this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
+        if self._is_short() and not chances.short.asks():
+            this.suffix = []
         listens = head is not None and backlog is not None and len(backlog) > 0
         if not this.suffix and not (listens and chances.worth[False].asks()):
             return self._idle(ids, costs)
@@ -140,6 +143,8 @@ class Policy:
         prices = self._prices(costs)
         given = chances.suffixes(this.suffix_length, len(this.suffix)).tolist()
         without = self._without_head(given, prices) if this.suffix else 0.0
+        if self._is_short():
+            chances.short.note(without - prices.rate * self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.IDLE))
         worth = chances.worth[without > 0]
         if listens and not asked and worth.asks():
             asked = True
@@ -272,6 +277,10 @@ class Policy:
         rate = self._pace.rate(costs.verify.at(1))
         verify_ms = costs.verify.table()[: self.params.total + 1] + costs.change_ms * self._home.changes(costs.rows)
         return Prices(rate, verify_ms.tolist(), costs.level.table().tolist(), self.params.total - 1)
+
+    def _is_short(self) -> bool:
+        """Whether the text repeats itself, but only a few tokens of it."""
+        return 0 < self._round.suffix_length < _LONG and len(self._round.suffix) > 0
 
     def _without_head(self, given: list[float], prices: Prices) -> float:
         """What the suffix alone is worth, in tokens."""
