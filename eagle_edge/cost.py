@@ -34,6 +34,7 @@ _KNOWN = 3  # calls after which a size can tell a busy machine from an unknown c
 _BORROWED = 4  # calls that a cost with another number of threads counts as
 _DOUBT = 0.2  # share of a cost that may be too much where it rests on a single call; less the more it rests on
 _DOUBTED = 4096.0  # calls of other sizes after which what a size rests on counts half: it may have got cheaper
+_ACCIDENT = 30.0  # times a mean that a brief call counts as at most
 _TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine; more at the start of a text
 _STALE = 0.3  # of a surprise, at most, that a size takes which has not been seen for long
 _CHANGE_SMOOTHING = 1 / 16  # of a lone row in what a change of size is known to cost
@@ -49,13 +50,16 @@ class Curve:
 
     Args:
         n_max: the most rows it keeps a mean for; beyond, it goes on as a straight line.
+        brief: calls take so little time that other programs rarely hold one up, but then for many times as long: the
+            mean with all its accidents is what they cost, and none of them tells the load.
 
     Attributes:
         busy: what calls take now over what they take on average.
     """
 
-    def __init__(self, n_max: int) -> None:
+    def __init__(self, n_max: int, *, brief: bool = False) -> None:
         self.n_max = n_max
+        self._brief = brief
         self.busy = 1.0
         # By rows; plain lists, because one number at a time is read and written.
         self._mean = [0.0] * (n_max + 1)  # at no load
@@ -88,6 +92,9 @@ class Curve:
             now = ms / self.busy
             self._mean[n] = min(mean, now) if count else now
             share = 1 / (count + 1)
+        elif self._brief:
+            share = max(1 / (count + 1), 1 / _MEMORY)
+            self._mean[n] = mean + share * (min(ms, _ACCIDENT * mean) - mean)
         else:
             surprise, before = math.log(ms / (mean * self.busy)), self._surprise
             self._surprise = surprise
@@ -186,8 +193,8 @@ class Costs:
 
     def __init__(self) -> None:
         self.verify = Curve(256)
-        self.extend = Curve(256)
-        self.level = Curve(256)
+        self.extend = Curve(256, brief=True)
+        self.level = Curve(256, brief=True)
         self.rows = 0
         self._change = 0.0
         self._n_changes = 0  # that were learnt from

@@ -178,3 +178,15 @@ def test_the_file_depends_on_models_machine_and_settings(tmp_path: Path) -> None
     assert state_file(facts, {"target": str(one), "head": None}, tmp_path) in paths
     one.write_bytes(b"22")
     assert state_file(facts, {"target": str(one), "head": None}, tmp_path) not in paths
+
+
+def test_brief_calls_cost_their_mean() -> None:
+    """Of brief calls the rare accident is part of the price; of long ones it is the load's, and hardly counts."""
+    brief, long = Curve(8, brief=True), Curve(8)
+    for call in range(400):
+        ms = 10.0 if call % 10 == 9 else 1.0
+        brief.observe(1, ms)
+        long.observe(1, ms)
+    assert brief.at(1) == pytest.approx(1.9, rel=0.25)
+    assert long.at(1) < 1.3
+    assert brief.busy == 1.0
