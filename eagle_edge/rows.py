@@ -32,8 +32,7 @@ __all__ = ["DEFAULT_ROWS", "Limits", "measure_limits", "measure_rows", "weight_t
 
 DEFAULT_ROWS = (1, 2, 4, 8, 16, 32, 64, 512)
 _KERNELS = ("llama.cpp", "native")
-_SETTLED = 0.98  # of the fastest of ten evaluations: ten more that are not faster than that end the wait
-_SETTLING_S = 20.0  # at most
+_SETTLING_S = 60.0  # that the weights of a model may take, at most, before they are timed
 _PREFILL = 254  # more rows than a tree may have are a prefill, without logits
 
 
@@ -174,15 +173,11 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _settle(target: Target) -> None:
-    """Evaluate until that gets no faster: large pages are still being gathered when a model has been loaded."""
-    start, best = time.monotonic(), float("inf")
-    while time.monotonic() - start < _SETTLING_S:
-        fastest = min(target.eval_tree(chain(0, np.zeros(0, np.int32))).ms for _ in range(10))
-        if fastest > _SETTLED * best:
-            return
-        best = fastest
-        time.sleep(0.2)
+def _settle() -> None:
+    """Wait until large pages have been gathered for the weights, which makes evaluations faster."""
+    start = time.monotonic()
+    while not lib.ee_weights_are_settled() and time.monotonic() - start < _SETTLING_S:
+        time.sleep(0.1)
 
 
 def _serve(settings: dict[str, Any]) -> None:
@@ -197,7 +192,7 @@ def _serve(settings: dict[str, Any]) -> None:
     ids = random.integers(0, target.n_vocab, settings["n_past"], dtype=np.int32)
     for first in range(0, len(ids), 512):
         target.prefill(ids[first : first + 512])
-    _settle(target)
+    _settle()
     _say(json.dumps(kernel_path() if settings["kernels"] == "native" else ""))
     for line in sys.stdin:
         n = int(line)

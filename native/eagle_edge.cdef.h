@@ -58,6 +58,10 @@ ee_status ee_kernels_install(ee_kernels_mode mode, const char * path, char * err
 const char * ee_kernels_path(void);
 /* Why they do not, in a few words; valid until the next installation. */
 const char * ee_kernels_note(void);
+/* 1 unless small pages of weights that were loaded lately are still being exchanged for large ones, in the background,
+ * which makes evaluations faster when it is done. */
+int32_t ee_weights_are_settled(void);
+
 /* What n_threads can do here at most: bytes read from n_bytes of memory, and products of bytes by the instructions of the
  * path in use (0 without one). */
 ee_status ee_measure_limits(int32_t n_threads, int64_t n_bytes, double * bytes_per_second, double * products_per_second,

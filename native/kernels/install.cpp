@@ -120,3 +120,7 @@ const char * ee_kernels_note(void) {
     const std::lock_guard<std::mutex> guard(lock);
     return note.c_str();
 }
+
+int32_t ee_weights_are_settled(void) {
+    return ee::kernels::weights_are_settled();
+}

@@ -50,6 +50,8 @@ ggml_backend_buffer_t fresh_buffer(size_t size);
 // After a model is loaded: drop the resident pages of mapped model files, whose weights have been re-laid, so that nothing
 // is held twice; and exchange small pages of weights for large ones, in the background.
 void settle_weights();
+// Whether that exchange is over.
+bool weights_are_settled();
 
 cpu_tensor_traits * multiply_traits();
 cpu_tensor_traits * attention_traits();

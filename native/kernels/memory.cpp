@@ -67,6 +67,9 @@ struct page_range {
 static std::vector<page_range> fresh;
 static std::mutex fresh_lock;
 
+// Threads that exchange small pages for large ones.
+static std::atomic<int> gathering{0};
+
 static thread_local head_start * ahead = nullptr;
 
 head_start::head_start(const char * path) {
@@ -125,6 +128,7 @@ ggml_backend_buffer_t fresh_buffer(size_t size) {
 static void gather_large_pages() {
     using clock = std::chrono::steady_clock;
     const std::lock_guard<std::mutex> guard(fresh_lock);
+    ++gathering;
     std::thread([ranges = std::move(fresh)] {
         auto pause = std::chrono::nanoseconds(std::chrono::milliseconds(200)); // the first words come first
         for (const auto & [begin, end] : ranges) {
@@ -136,6 +140,7 @@ static void gather_large_pages() {
                 pause = 9 * (clock::now() - start);
             }
         }
+        --gathering;
     }).detach();
     fresh.clear();
 }
@@ -164,6 +169,10 @@ void settle_weights() {
     gather_large_pages();
 }
 
+bool weights_are_settled() {
+    return gathering == 0;
+}
+
 #else
 
 head_start::head_start(const char *) {}
@@ -175,6 +184,10 @@ ggml_backend_buffer_t fresh_buffer(size_t size) {
 }
 
 void settle_weights() {}
+
+bool weights_are_settled() {
+    return true;
+}
 
 #endif
 
