@@ -16,6 +16,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from eagle_edge.errors import EagleEdgeError, FileFormatError
+from eagle_edge.gguf_header import read_header
 from eagle_edge.models import default_head, default_target
 
 
@@ -34,7 +36,15 @@ def main() -> None:
 
 
 def exchange_tokens(source: Path, output: Path) -> None:
-    """Copy a head, the target ids of its draft vocabulary in another order."""
+    """Copy a head, the target ids of its draft vocabulary [R] in another order.
+
+    Raises:
+        FileFormatError: no such file, no GGUF file, or a head without a draft vocabulary.
+    """
+    if "d2t" not in read_header(str(source)).tensors:
+        raise FileFormatError(
+            f"{source}: it has no vocabulary of its own (d2t) to exchange tokens of; name another --head"
+        )
     reader = gguf.GGUFReader(str(source))
     writer = gguf.GGUFWriter(str(output), str(reader.fields["general.architecture"].contents()))
     for field in reader.fields.values():
@@ -53,4 +63,7 @@ def exchange_tokens(source: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except EagleEdgeError as error:
+        sys.exit(f"useless_head.py: {error}")

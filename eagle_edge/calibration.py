@@ -45,7 +45,7 @@ class HeadCalibration:
         bounded = min(logprob, _SUREST)
         logit = max(bounded - math.log(-math.expm1(bounded)), _UNLIKELIEST)
         score = self._weights[0] + self._weights[2 + min(depth, _DEPTHS - 1)] + self._weights[1] * logit
-        return 1 / (1 + math.exp(-score))
+        return 1 / (1 + math.exp(min(-score, 700.0)))  # a restored weight may be any number
 
     def observe(self, logprob: Sequence[float], depth: Sequence[int], accepted: Sequence[bool]) -> None:
         """Learn from one round: children of accepted nodes, and which of them the target chose."""

@@ -39,6 +39,7 @@ class Chances:
             "heads": [self.heads[noisy].to_json() for noisy in (False, True)],
             "suffixes": self.suffixes.to_json(),
             "worth": [self.worth[competes].mean for competes in (False, True)],
+            "short": self.short.mean,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -50,4 +51,9 @@ class Chances:
         self.suffixes.restore(state["suffixes"])
         for which in (False, True):
             self.heads[which].restore(state["heads"][which])
-            self.worth[which].mean = min(max(float(state["worth"][which]), -_MOST_WORTH), _MOST_WORTH)
+            self.worth[which].mean = _bounded(state["worth"][which])
+        self.short.mean = _bounded(state["short"])
+
+
+def _bounded(tokens: Any) -> float:
+    return min(max(float(tokens), -_MOST_WORTH), _MOST_WORTH)

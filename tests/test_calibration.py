@@ -96,3 +96,16 @@ def test_suffix_counts_survive_their_json() -> None:
     assert again(2, 12) == pytest.approx(suffixes(2, 12))
     with pytest.raises(ValueError, match="impossible"):
         again.restore({"hits": [5.0] * 17, "tries": [1.0] * 17})
+
+
+@pytest.mark.parametrize("intercept", [-1.0, -1e6])
+def test_one_chance_is_one_of_many(intercept: float) -> None:
+    """The quick way for one child says what the way for many says, whatever weights a file brought."""
+    calibration = HeadCalibration()
+    state = calibration.to_json()
+    state["weights"][0] = intercept
+    calibration.restore(state)
+    logprobs = [-87.0, -3.0, -0.5, -1e-6, 0.0]
+    with np.errstate(over="ignore"):
+        many = calibration(np.array(logprobs), 1)
+    assert [calibration.chance(said, 1) for said in logprobs] == pytest.approx(many.tolist(), abs=1e-12)

@@ -5,6 +5,7 @@ Time is simulated, so every figure is the same in every run.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from eagle_edge.config import DraftParams
 from eagle_edge.cost import Costs
 from eagle_edge.policy import Policy
 from eagle_edge.replay import Machine
+from eagle_edge.round import Kind
 
 BOUNDS = DraftParams(64, 15, 10, automatic=True)
 PLAIN = DraftParams(total=1)
@@ -87,15 +89,18 @@ def test_a_dear_change_of_size_is_paid_for(skill: float, monkeypatch: pytest.Mon
     A blind one, whose costs contain the changes on average, changes sizes far more often.
     """
 
-    def speed() -> float:
+    def speed_and_changes() -> tuple[float, int]:
         text, machine = Text(skill, 3.0), Machine(CURVES["dear second row"], change=1.0)
         learner = policy(machine)
         run(text, machine, 300, learner)
-        return run(text, machine, 400, learner)[0]
+        speed, sizes = run(text, machine, 400, learner)
+        return speed, int(np.count_nonzero(np.diff(sizes)))
 
-    knowing = speed()
+    knowing, n_changes = speed_and_changes()
     monkeypatch.setattr(Costs, "verified", lambda self, n, ms: self.verify.observe(n, ms))
-    assert knowing > 0.98 * speed()
+    blind, n_blind_changes = speed_and_changes()
+    assert knowing > 0.98 * blind
+    assert n_changes < 0.5 * n_blind_changes
     assert knowing > 0.98 / CURVES["dear second row"](1)
 
 
@@ -223,3 +228,31 @@ def test_sampled_chains_have_the_length_that_pays() -> None:
         lengths[kept] = learner.chain_length(1)
     assert lengths[5] > 4
     assert lengths[0] == 0
+
+
+def test_ordinary_rounds_are_repeated_by_habit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a chain of one is what pays, most rounds are not worked out, and the text comes as fast as if all were."""
+
+    def speed_and_kinds() -> tuple[float, Counter[Kind]]:
+        text, machine, kinds = (
+            Text(1.0, 3.0),
+            Machine(lambda n: 5.0 if n <= 2 else 5.0 + 4.0 * (n - 2)),
+            Counter[Kind](),
+        )
+        learner = policy(machine)
+        run(text, machine, 300, learner)
+        observe = learner.observe
+
+        def observed(*args: Any) -> None:
+            kinds[learner._round.kind] += 1
+            observe(*args)
+
+        monkeypatch.setattr(learner, "observe", observed)
+        return run(text, machine, 400, learner)[0], kinds
+
+    by_habit, kinds = speed_and_kinds()
+    assert kinds[Kind.HABIT] > 0.6 * kinds.total()
+    monkeypatch.setattr(Policy, "_by_habit", lambda *_: None)
+    worked_out, kinds = speed_and_kinds()
+    assert kinds[Kind.HABIT] == 0
+    assert by_habit > 0.97 * worked_out
