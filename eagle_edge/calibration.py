@@ -9,7 +9,7 @@ Probabilities here are conditional on the parent being accepted; a path's is the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,20 +32,23 @@ class HeadCalibration:
 
     def __init__(self) -> None:
         self._weights = _START.copy()
+        self._as_list = _START.tolist()
         self._precision = _PRIOR.copy()
         self._noted: list[tuple[float, int, bool]] = []  # not learnt from yet
 
-    def __call__(self, logprob: npt.NDArray[Any], depth: int) -> Float64:
-        """[...] probabilities of children by ``logprob`` [...], whose parent lies ``depth`` below the root."""
-        score = self._weights[0] + self._weights[2 + min(depth, _DEPTHS - 1)] + self._weights[1] * _logit(logprob)
-        return np.asarray(1 / (1 + np.exp(-score)))
+    def __call__(self, logprob: Iterable[float], depth: int) -> list[float]:
+        """The probabilities of children by ``logprob``, whose parent lies ``depth`` below the root."""
+        start, slope = self._line(depth)
+        out = []
+        for said in logprob:
+            bounded = min(said, _SUREST)
+            logit = max(bounded - math.log(-math.expm1(bounded)), _UNLIKELIEST)
+            out.append(1 / (1 + math.exp(min(-start - slope * logit, 700.0))))  # restored weights may be any numbers
+        return out
 
-    def chance(self, logprob: float, depth: int) -> float:
-        """The same for one child, several times as fast."""
-        bounded = min(logprob, _SUREST)
-        logit = max(bounded - math.log(-math.expm1(bounded)), _UNLIKELIEST)
-        score = self._weights[0] + self._weights[2 + min(depth, _DEPTHS - 1)] + self._weights[1] * logit
-        return 1 / (1 + math.exp(min(-score, 700.0)))  # a restored weight may be any number
+    def _line(self, depth: int) -> tuple[float, float]:
+        weights = self._as_list
+        return weights[0] + weights[2 + min(depth, _DEPTHS - 1)], weights[1]
 
     def observe(self, logprob: Sequence[float], depth: Sequence[int], accepted: Sequence[bool]) -> None:
         """Learn from one round: children of accepted nodes, and which of them the target chose."""
@@ -65,6 +68,7 @@ class HeadCalibration:
         self._precision += (features * (p * (1 - p))[:, None]).T @ features
         self._weights += np.linalg.solve(self._precision, features.T @ (accepted - p))
         self._weights[1] = min(max(self._weights[1], 0.05), 3.0)  # a likelier token never counts less
+        self._as_list = self._weights.tolist()
 
     def to_json(self) -> dict[str, Any]:
         """Everything learnt."""
@@ -83,7 +87,7 @@ class HeadCalibration:
             raise ValueError("a calibration holds numbers that are not finite")
         if np.linalg.eigvalsh(precision).min() <= 0:
             raise ValueError("a calibration's precision is not positive")
-        self._weights, self._precision = weights, precision
+        self._weights, self._precision, self._as_list = weights, precision, weights.tolist()
 
 
 def _logit(logprob: npt.NDArray[Any]) -> Float64:
@@ -95,20 +99,30 @@ def _logit(logprob: npt.NDArray[Any]) -> Float64:
 _LONGEST = 16  # matches that long or longer count as one
 _WEIGHT = 4.0  # observations the first guess is worth
 _REMEMBERED = 200.0  # observations of one length that are remembered
+_WEIGHT_OF_OTHERS = 8.0  # observations that all earlier texts are worth in one
 
 
 class SuffixCalibration:
-    """The probability that the text goes on as it did where its last ``length`` tokens occurred before."""
+    """The probability that the text goes on as it did where its last ``length`` tokens occurred before.
+
+    Texts differ more than lengths do: what earlier ones were like counts as a few observations in each.
+    """
 
     def __init__(self) -> None:
-        lengths = np.arange(_LONGEST + 1)
-        self._hits = _WEIGHT * lengths / (lengths + 3)
-        self._tries = np.full(_LONGEST + 1, _WEIGHT)
+        self._hits = [_WEIGHT * length / (length + 3) for length in range(_LONGEST + 1)]
+        self._tries = [_WEIGHT] * (_LONGEST + 1)
+        self.begin()
 
-    def __call__(self, length: int, n: int) -> Float64:
+    def begin(self) -> None:
+        """Another text."""
+        scale = [min(1.0, _WEIGHT_OF_OTHERS / tries) for tries in self._tries]
+        self._hits_here = [hits * by for hits, by in zip(self._hits, scale, strict=True)]
+        self._tries_here = [tries * by for tries, by in zip(self._tries, scale, strict=True)]
+
+    def __call__(self, length: int, n: int) -> list[float]:
         """[n] probabilities of each proposed token, given that the ones before it were accepted."""
-        at = np.minimum(length + np.arange(n), _LONGEST)
-        return np.asarray(self._hits[at] / self._tries[at])
+        at = [min(length + i, _LONGEST) for i in range(n)]
+        return [self._hits_here[i] / self._tries_here[i] for i in at]
 
     def observe(self, length: int, n_accepted: int, n_tried: int) -> None:
         """Learn from one proposal: of ``n_tried`` tokens in a row that met the target, so many were accepted."""
@@ -117,10 +131,12 @@ class SuffixCalibration:
             keep = min(1.0, _REMEMBERED / self._tries[at])
             self._hits[at] = self._hits[at] * keep + (i < n_accepted)
             self._tries[at] = self._tries[at] * keep + 1
+            self._hits_here[at] += i < n_accepted
+            self._tries_here[at] += 1
 
     def to_json(self) -> dict[str, Any]:
         """Everything learnt."""
-        return {"hits": self._hits.tolist(), "tries": self._tries.tolist()}
+        return {"hits": self._hits, "tries": self._tries}
 
     def restore(self, state: Any) -> None:
         """Take over what ``to_json`` gave.
@@ -129,8 +145,9 @@ class SuffixCalibration:
             ValueError, TypeError, KeyError: it is something else.
         """
         hits, tries = np.array(state["hits"], float), np.array(state["tries"], float)
-        if hits.shape != self._hits.shape or tries.shape != hits.shape:
+        if hits.shape != (_LONGEST + 1,) or tries.shape != hits.shape:
             raise ValueError("not a calibration of suffixes")
         if not (np.isfinite(tries).all() and (hits >= 0).all() and (tries >= hits).all() and (tries > 0).all()):
             raise ValueError("a calibration of suffixes holds impossible counts")
-        self._hits, self._tries = hits, tries
+        self._hits, self._tries = hits.tolist(), tries.tolist()
+        self.begin()

@@ -65,6 +65,7 @@ class Draft:
         self.config = HeadConfig.from_metadata(head)
         check_pair(head, read_header(os.fspath(target_path)))
         self.max_top_k = min(params.top_k, self.config.n_draft_vocab)
+        self._n_threads = n_threads
         settings = {
             "n_ctx": n_ctx,
             "n_threads": n_threads,
@@ -94,6 +95,9 @@ class Draft:
 
     def set_threads(self, n_threads: int) -> None:
         """Use this many CPU threads from now on."""
+        if n_threads == self._n_threads:
+            return
+        self._n_threads = n_threads
         call(lib.ee_draft_set_threads, self.handle.pointer, n_threads)
 
     def extend(self, next_tokens: Sequence[int] | Int32, taps: Float32, *, last: bool = True) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +64,7 @@ class Growth:
         self,
         guesses: Guesses,
         level: Level,
-        calibrate: Callable[[npt.NDArray[Any], int], Float64],
+        calibrate: Callable[[list[float], int], list[float]],
         prices: Prices,
         room: int,
     ) -> None:
@@ -88,9 +87,10 @@ class Growth:
             tokens, logprob = level(
                 np.array([guesses.tokens[row] for row in rows], np.int32), parents, self._params.top_k
             )
-            given = calibrate(logprob, depth)
+            said = logprob.tolist()
+            given = [calibrate(children, depth) for children in said]
             newest = []
-            for row, *children in zip(rows, tokens.tolist(), logprob.tolist(), given.tolist(), strict=True):
+            for row, *children in zip(rows, tokens.tolist(), said, given, strict=True):
                 node_of[row] = len(node_of) - 1
                 newest += guesses.add(row, *children)
             self._remember(depth, given[0])

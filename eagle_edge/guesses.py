@@ -15,7 +15,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from .tree import Tree, lone
+from .tree import Tree, chain, lone
 
 __all__ = ["ROOT", "Guesses"]
 
@@ -123,8 +123,10 @@ class Guesses:
             order.append(at)
             row_of[at] = len(order)
             stack += below.get(at, [])[::-1]
-        return Tree(
-            np.array([root, *(self.tokens[at] for at in order)], np.int32),
-            np.array([ROOT, *(row_of[self.parent[at]] for at in order)], np.int32),
-            np.array([0.0, *(math.log(max(self.chance[at], 1e-30)) for at in order)], np.float32),
-        )
+        tokens = [self.tokens[at] for at in order]
+        scores = [math.log(max(self.chance[at], 1e-30)) for at in order]
+        parents = [row_of[self.parent[at]] for at in order]
+        if parents == list(range(n)):
+            return chain(root, tokens, scores)
+        logprob = np.array([0.0, *scores], np.float32)
+        return Tree(np.array([root, *tokens], np.int32), np.array([ROOT, *parents], np.int32), logprob)

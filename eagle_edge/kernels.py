@@ -7,11 +7,12 @@ after it; it knows nothing of the models themselves.
 from __future__ import annotations
 
 import os
+import time
 from typing import Literal
 
 from .native import call, ffi, lib
 
-__all__ = ["KERNEL_MODES", "KernelMode", "choose_kernels", "kernel_note", "kernel_path"]
+__all__ = ["KERNEL_MODES", "KernelMode", "choose_kernels", "kernel_note", "kernel_path", "settle_weights"]
 
 KernelMode = Literal["auto", "native", "llama.cpp"]
 KERNEL_MODES: dict[str, int] = {
@@ -49,3 +50,10 @@ def kernel_path() -> str:
 def kernel_note() -> str:
     """Why native kernels do not run, in a few words; "" when they do."""
     return str(ffi.string(lib.ee_kernels_note()).decode())
+
+
+def settle_weights(seconds: float) -> None:
+    """Wait, at most so long, until large pages have been gathered for weights; evaluations are faster then."""
+    start = time.monotonic()
+    while not lib.ee_weights_are_settled() and time.monotonic() - start < seconds:
+        time.sleep(0.02)

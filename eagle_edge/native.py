@@ -7,6 +7,7 @@ default spins on and on, which on a busy machine costs up to seconds a token; a 
 from __future__ import annotations
 
 import os
+import threading
 
 # Read once, when libgomp loads: it has to be set before llama_cpp is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
@@ -34,10 +35,23 @@ lib.ee_leave_out_broken_kernels()  # before anything loads a model
 
 def call(function: Any, *args: Any) -> None:
     """Call a fallible native function and raise what its status means, with its own text."""
-    err = ffi.new("char[512]")
-    status = function(*args, err, len(err))
+    err = _error.text
+    status = function(*args, err, _ERROR_BYTES)
     if status != lib.EE_OK:
         raise _ERRORS.get(status, NativeError)(ffi.string(err).decode("utf-8", "replace"))
+
+
+_ERROR_BYTES = 512
+
+
+class _ErrorText(threading.local):
+    """Room for the text of an error, made once in every thread."""
+
+    def __init__(self) -> None:
+        self.text = ffi.new("char[]", _ERROR_BYTES)
+
+
+_error = _ErrorText()
 
 
 def array(values: Any, dtype: Any, ndim: int = 1) -> tuple[np.ndarray[Any, Any], Any]:

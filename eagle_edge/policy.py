@@ -47,6 +47,7 @@ _SMOOTHING = 1 / 32  # of a round in the running rate
 _LOOKS = 4  # rounds between two looks for such a size
 _EXPLORING = 0.005  # share of the time that may go into trees of sizes that may be cheaper than believed
 _COMPARE = 64  # rounds after which a lone row is timed again; in a round worth little, or thrice as late in any
+_FIRST_COMPARE = 8  # the same at first, when what was learnt before may hold no more; twice as many each time
 _SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surprise to be timed again at once
 _LONE_RUNS = 3  # times in a row at most
 _LONGEST_SUFFIX = 32  # tokens
@@ -54,7 +55,7 @@ _LONG = 4  # tokens of a repetition that is always worth a closer look
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
 _TEACHING = 4  # ordinary rounds of which one is learnt from
 _HABITUAL = 16  # rounds that a habit lasts
-_VERSION = 3  # of what is kept between runs
+_VERSION = 4  # of what is kept between runs
 
 
 class Policy:
@@ -66,6 +67,7 @@ class Policy:
 
     Attributes:
         costs: what calls cost here.
+        rows: that the evaluation of the last tree should have, blank ones included.
         n_rounds: observed so far.
     """
 
@@ -80,17 +82,20 @@ class Policy:
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
         self._homes = {asking: Home(params.total) for asking in (False, True)}  # by whether the head is asked always
         self._spent_ms = self._explored_ms = 0.0
+        self._compare = _FIRST_COMPARE
         self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
         self._usual_gain = 0.0  # running mean
         self._asked_at = -2  # the round that last asked the head
         self._warm = False  # whether the round before did
-        self._habits: dict[int, Habit] = {}  # by rows of the evaluation before
-        self.n_rounds = 0
+        self._habits: dict[tuple[int, int], Habit] = {}  # by rows of the evaluation before, and at home
+        self.rows = self.n_rounds = 0
         self.start()
 
     def start(self, *, repetitions: bool = True) -> None:
         """Begin another text, whose own repetitions compete with the head or not."""
         self.costs.begin()
+        for chances in self._chances.values():
+            chances.suffixes.begin()
         self._index = SuffixIndex()
         self._longest_suffix = _LONGEST_SUFFIX if repetitions else 0
         self._round = Round()
@@ -119,7 +124,7 @@ class Policy:
             temperature: the target's.
         """
         done, this = self._round, Round(n_threads=n_threads, drawn=temperature > 0, started=self._clock())
-        self._round = this
+        self._round, self.rows = this, 0
         # Rounds that teach are not the usual ones where most do not.
         usual = done.kind is Kind.WORKED_OUT or (not done.teaches and self.n_rounds % _TEACHING == 2)
         if usual and done.verify_ms > 0 and (self._warm or done.head_ms == 0):
@@ -141,7 +146,7 @@ class Policy:
             if tree is not None:
                 return tree
         prices = self._prices(costs)
-        given = chances.suffixes(this.suffix_length, len(this.suffix)).tolist()
+        given = chances.suffixes(this.suffix_length, len(this.suffix))
         without = self._without_head(given, prices) if this.suffix else 0.0
         if self._is_short():
             chances.short.note(without - prices.rate * self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.IDLE))
@@ -154,7 +159,7 @@ class Policy:
             self._form_habit(prices, costs)
         elif without == 0:
             self._note_pace(this, 0.0, 0, prices)
-            self._homes[False].note((0.0,), costs.change)
+            self._homes[False].note((0.0,), costs.change, costs.blank)
             return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
         this.guesses.graft(this.suffix, given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
@@ -171,47 +176,49 @@ class Policy:
     def _by_habit(self, ids: Sequence[int], head: Head, backlog: Backlog) -> Tree | None:
         """The tree of a round like others before, or None where it has to be worked out, with the head read."""
         this, costs = self._round, self.costs.at(self._round.n_threads)
-        habit = self._habits.get(costs.rows)
-        if habit is None or habit.until <= self.n_rounds or self._since_lone >= _COMPARE:
+        habit = self._habits.get((costs.rows, self._home.rows))
+        if habit is None or habit.until <= self.n_rounds or self._since_lone >= self._compare:
             return None
         chances = self._chances[this.drawn]
         self._read(head, backlog)
         tokens, logprob = head.first
-        first, second, *_ = (*(chances.heads[False].chance(float(said), 0) for said in logprob[:2]), 0.0)
+        first, second, *_ = *chances.heads[False](logprob[:2].tolist(), 0), 0.0
         n = habit.n_nodes(first, second)
         if n is None:
             return None
         self._since_lone += 1
+        self.rows = self._rows_for(n + 1, costs)
         this.kind = Kind.HABIT
         this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE)
-        this.teaches = costs.rows != n + 1 or self.n_rounds % _TEACHING == 0
+        this.teaches = costs.rows != self.rows or self.n_rounds % _TEACHING == 0
         if this.teaches:
             this.guesses.add(ROOT, tokens[:2].tolist(), logprob[:2].tolist(), (first, second))
             gain = first - habit.worth if n else 0.0
             self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
-            this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1)
+            this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1, self.rows)
             at_home = self._gain_at_home([0.0, first - habit.worth], habit.prices, costs, asked=True)
             chances.worth[False].note(at_home - habit.prices.rate * this.draft_ms)
             self._note_pace(this, gain, n, habit.prices)
-        return chain(ids[-1], tokens[:1], np.array([math.log(first)], np.float32)) if n else lone(ids[-1])
+        return chain(ids[-1], tokens[:1].tolist(), [math.log(first)]) if n else lone(ids[-1])
 
     def _form_habit(self, prices: Prices, costs: Costs) -> None:
         """Note what this round's prices mean for the ones that follow an evaluation of as many rows."""
-        known = self._habits.get(costs.rows)
+        at = costs.rows, self._home.rows
+        known = self._habits.get(at)
         if known is None or known.until <= self.n_rounds:
             work_ms = self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
-            self._habits[costs.rows] = Habit.of(prices, self._growth, work_ms, self.n_rounds + _HABITUAL)
+            self._habits[at] = Habit.of(prices, self._growth, work_ms, self.n_rounds + _HABITUAL)
 
     def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
         """A round without any guess: most of a text where nothing pays, so most of them teach nothing."""
-        self._round.teaches = costs.rows != 1 or self.n_rounds % _TEACHING == 0
+        self.rows = self._rows_for(1, costs)
+        self._round.teaches = costs.rows != self.rows or self.n_rounds % _TEACHING == 0
         if not self._round.teaches:
             return lone(ids[-1])
         self._since_lone += 1
-        lone_ms = costs.verify.at(1)
-        self._pace.note(1.0, lone_ms, lone_ms)
+        self._pace.note(1.0, costs.expected(1, self.rows), costs.verify.at(1))
         self._usual_gain -= _SMOOTHING * self._usual_gain
-        self._homes[False].note((0.0,), costs.change)
+        self._homes[False].note((0.0,), costs.change, costs.blank)
         return lone(ids[-1])
 
     def chain_length(self, n_threads: int) -> int:
@@ -233,12 +240,13 @@ class Policy:
         self._note_pace(this, float(gains[best]) + prices.rate * this.draft_ms, best + 1, prices)
         return best + 1
 
-    def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
+    def observe(self, tokens: Sequence[int], n_nodes: int, n_rows: int, verify_ms: float) -> None:
         """Learn from the round that ``propose`` began.
 
         Args:
             tokens: what the target chose.
             n_nodes: of the tree it evaluated, root included.
+            n_rows: of the evaluation, blank ones included.
             verify_ms: what that took.
         """
         this = self._round
@@ -247,14 +255,15 @@ class Policy:
         if not this.teaches:
             return
         costs = self.costs.at(this.n_threads)
-        if n_nodes == 1:
-            expected_ms = 0.0 if costs.verify.is_empty else costs.expected(1)
+        if n_rows == 1:
+            expected_ms = 0.0 if costs.verify.is_empty else costs.expected(1, 1)
             surprised = expected_ms > 0 and abs(math.log(verify_ms / expected_ms)) > _SURPRISING
-            unlike = self._since_lone > _COMPARE and costs.rows != 1  # the first of a kind costs a change of size
+            unlike = self._since_lone > self._compare and costs.rows != 1  # the first of a kind costs a change of size
             again = (surprised or unlike) and self._n_lone < _LONE_RUNS
             self._n_lone = self._n_lone + 1 if again else 0
             self._since_lone = 3 * _COMPARE if again else 0
-        costs.verified(n_nodes, verify_ms)
+            self._compare = self._compare if again else min(2 * self._compare, _COMPARE)
+        costs.verified(n_nodes, n_rows, verify_ms)
         self._spent_ms += this.draft_ms + verify_ms
         if this.sampled:
             n_met = min(len(tokens), n_nodes - 1)
@@ -275,8 +284,9 @@ class Policy:
 
     def _prices(self, costs: Costs) -> Prices:
         rate = self._pace.rate(costs.verify.at(1))
-        verify_ms = costs.verify.table()[: self.params.total + 1] + costs.change_ms * self._home.changes(costs.rows)
-        return Prices(rate, verify_ms.tolist(), costs.level.table().tolist(), self.params.total - 1)
+        extra = self._home.extra(costs.rows, costs.change_ms, costs.blank_ms)
+        verify_ms = [ms + more for ms, more in zip(costs.verify.first(self.params.total), extra, strict=True)]
+        return Prices(rate, verify_ms, costs.level.first(self.params.top_k), self.params.total - 1)
 
     def _is_short(self) -> bool:
         """Whether the text repeats itself, but only a few tokens of it."""
@@ -328,8 +338,8 @@ class Policy:
             if len(backlog) > 0:
                 self._read(head, backlog)
             first = head.first
-            tokens, logprob = first[0][: self.params.top_k], first[1][: self.params.top_k]
-            this.guesses.add(ROOT, tokens.tolist(), logprob.tolist(), calibrate(logprob, 0).tolist())
+            tokens, said = (each[: self.params.top_k].tolist() for each in first)
+            this.guesses.add(ROOT, tokens, said, calibrate(said, 0))
             self._growth.grow(this.guesses, level, calibrate, prices, room)
         finally:
             noise.stop(head)
@@ -348,17 +358,22 @@ class Policy:
 
     def _gain_at_home(self, gains: list[float], prices: Prices, costs: Costs, asked: bool) -> float:
         """What a round is worth where all are asked, or none is, from the size that suits them best."""
-        home, change = self._homes[asked], prices.rate * costs.change_ms
-        charged = self._home.changes(costs.rows)[1 : len(gains) + 1]
-        free = np.array(gains) + change * (charged - charged[0])
-        free[2:] -= prices.rate * self._round.levels_ms  # which the first guess alone does not need
-        home.note(free.tolist(), change)
-        return home.gain(free.tolist(), change)
+        home, change, blank = self._homes[asked], prices.rate * costs.change_ms, prices.rate * costs.blank_ms
+        extra = self._home.extra(costs.rows, change, blank)[1:]
+        levels = prices.rate * self._round.levels_ms  # which the first guess alone does not need
+        all_gains = enumerate(zip(gains, extra, strict=False))
+        free = [gain + more - extra[0] - levels * (n > 1) for n, (gain, more) in all_gains]
+        home.note(free, change, blank)
+        return home.gain(free, change, blank)
+
+    def _rows_for(self, n: int, costs: Costs) -> int:
+        return self._home.rows_for(n, costs.rows, costs.change, costs.blank)
 
     def _note_pace(self, this: Round, gain: float, n: int, prices: Prices) -> None:
         costs = self.costs.at(this.n_threads)
         tokens = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
-        self._pace.note(tokens, costs.expected(n + 1) + this.draft_ms, costs.verify.at(1))
+        calls_ms = costs.expected(n + 1, self._rows_for(n + 1, costs)) + this.draft_ms
+        self._pace.note(tokens, calls_ms, costs.verify.at(1))
 
     def _explore(self, n: int, gain: float, costs: Costs, prices: Prices) -> int:
         """``n``, or now and then another size: a lone row to compare with, or one that may be cheaper than believed.
@@ -367,14 +382,19 @@ class Policy:
         """
         this = self._round
         self._since_lone += 1
-        if self._since_lone > _COMPARE * (1 if gain < self._usual_gain else 3):
+        if self._since_lone > self._compare * (1 if gain < self._usual_gain else 3):
+            self.rows = 1
             return 0
         self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
-        this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1)
+        self.rows = self._rows_for(n + 1, costs)
+        this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1, self.rows)
         if self.n_rounds % _LOOKS or self._explored_ms > _EXPLORING * self._spent_ms:
             return n
-        hoped = this.guesses.gains(prices.most, costs.verify.table(optimistic=True).tolist(), prices.rate)
-        return hoped.index(max(hoped))
+        hoped = this.guesses.gains(prices.most, costs.verify.first(self.params.total, optimistic=True), prices.rate)
+        best = hoped.index(max(hoped))
+        if best != n:
+            self.rows = best + 1
+        return best
 
     # -- what was learnt -----------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from .config import TargetParams
 from .gguf_header import read_header
-from .kernels import KernelMode, choose_kernels, kernel_path
+from .kernels import KernelMode, choose_kernels, kernel_path, settle_weights
 from .native import call, ffi, lib
 from .target import Target
 from .threads import physical_cores
@@ -173,13 +173,6 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _settle() -> None:
-    """Wait until large pages have been gathered for the weights, which makes evaluations faster."""
-    start = time.monotonic()
-    while not lib.ee_weights_are_settled() and time.monotonic() - start < _SETTLING_S:
-        time.sleep(0.1)
-
-
 def _serve(settings: dict[str, Any]) -> None:
     """The worker's side: a JSON line with the kernel path, then one with milliseconds for every n that comes in."""
     extra = {} if settings["n_threads"] is None else {"n_threads": settings["n_threads"]}
@@ -192,7 +185,7 @@ def _serve(settings: dict[str, Any]) -> None:
     ids = random.integers(0, target.n_vocab, settings["n_past"], dtype=np.int32)
     for first in range(0, len(ids), 512):
         target.prefill(ids[first : first + 512])
-    _settle()
+    settle_weights(_SETTLING_S)
     _say(json.dumps(kernel_path() if settings["kernels"] == "native" else ""))
     for line in sys.stdin:
         n = int(line)

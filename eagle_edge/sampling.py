@@ -9,6 +9,7 @@ This module knows neither trees nor models.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import deque
 from collections.abc import Iterable
@@ -195,7 +196,7 @@ class Sampler:
         """The largest logit and its token. NumPy's argmax finds NaN first, so one look tells bad logits too."""
         token = int(adjusted.argmax())
         top = float(adjusted[token])
-        if np.isfinite(top):
+        if math.isfinite(top):
             return top, token
         if top != -np.inf:
             raise NativeError("the target returned logits that are not numbers; its file or its kernels are broken")

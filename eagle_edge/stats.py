@@ -8,8 +8,6 @@ tau = (draft_n_accepted + rounds) / rounds.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,14 +63,9 @@ class Stats:
         """By depth - 1, the share of offered continuations that were accepted."""
         return [accepted / offered for accepted, offered in zip(self.accepted, self.offered, strict=True) if offered]
 
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Add the time of the block to ``seconds[phase]``."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[phase] += time.perf_counter() - start
+    def timed(self, phase: str) -> _Timer:
+        """Adds the time of the block to ``seconds[phase]``."""
+        return _Timer(self.seconds, phase)
 
     def count_round(self, tree: Tree, path: tuple[int, ...], seconds: float) -> None:
         """Count one verified tree of which ``path``, root excluded, was accepted, and the time it all took."""
@@ -105,3 +98,18 @@ class Stats:
             "tokens_per_second": round(self.tokens_per_second, 2),
             "seconds": {phase: round(seconds, 4) for phase, seconds in self.seconds.items()},
         }
+
+
+class _Timer:
+    """Adds the time of a block to a phase; several times as fast as a generator, eight times a token."""
+
+    __slots__ = ("_phase", "_seconds", "_start")
+
+    def __init__(self, seconds: dict[str, float], phase: str) -> None:
+        self._seconds, self._phase = seconds, phase
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *exc: object) -> None:
+        self._seconds[self._phase] += time.perf_counter() - self._start

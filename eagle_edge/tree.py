@@ -9,6 +9,7 @@ V vocabulary, R reduced draft vocabulary, D depth, B branches per node.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,8 @@ class Tree:
 
     def __post_init__(self) -> None:
         n = len(self.tokens)
+        if self.parent.base is _CHAIN and n == len(self.parent) == len(self.logprob):
+            return  # by construction, and most trees are
         if n == 0 or len(self.parent) != n or len(self.logprob) != n:
             raise ValueError(f"a tree needs equally long arrays, got {n}, {len(self.parent)}, {len(self.logprob)}")
         if self.parent[0] != -1 or (n > 1 and (self.parent[1:].min() < 0 or (self.parent >= np.arange(n)).any())):
@@ -70,23 +73,28 @@ class Tree:
 
     def child(self, node: int, token: int) -> int | None:
         """The child of ``node`` that proposes ``token``, or None."""
-        hits = np.flatnonzero((self.parent == node) & (self.tokens == token))
-        return int(hits[0]) if len(hits) else None
+        if len(self) > _FEW:
+            hits = np.flatnonzero((self.parent == node) & (self.tokens == token))
+            return int(hits[0]) if len(hits) else None
+        return next((i for i in range(node + 1, len(self)) if self.parent[i] == node and self.tokens[i] == token), None)
 
 
-def chain(root: int, tokens: Int32, logprob: Float32 | None = None) -> Tree:
+_FEW = 16  # nodes that are looked at one by one sooner than by NumPy
+_CHAIN = np.arange(-1, 255, dtype=np.int32)  # parents
+_CHAIN.flags.writeable = False  # trees share it
+
+
+def chain(root: int, tokens: Sequence[int] | Int32, logprob: Sequence[float] | Float32 | None = None) -> Tree:
     """The tree in which every node has at most one child: ``root`` followed by ``tokens`` [N-1]."""
-    ids = np.empty(len(tokens) + 1, np.int32)
-    ids[0], ids[1:] = root, tokens
-    logs = np.zeros(len(ids), np.float32)
-    if logprob is not None:
-        logs[1:] = logprob
-    return Tree(ids, np.arange(-1, len(ids) - 1, dtype=np.int32), logs)
-
-
-_LONE_PARENT, _LONE_LOGPROB = np.array([-1], np.int32), np.zeros(1, np.float32)
+    n = len(tokens) + 1
+    parent = _CHAIN[:n] if n <= len(_CHAIN) else np.arange(-1, n - 1, dtype=np.int32)
+    logs = np.zeros(n, np.float32) if logprob is None else np.array([0.0, *logprob], np.float32)
+    return Tree(np.array([root, *tokens], np.int32), parent, logs)
 
 
 def lone(root: int) -> Tree:
     """The tree that is only its root: plain decoding."""
-    return Tree(np.array([root], np.int32), _LONE_PARENT, _LONE_LOGPROB)
+    return Tree(np.array([root], np.int32), _CHAIN[:1], _LONE_LOGPROB)
+
+
+_LONE_LOGPROB = np.zeros(1, np.float32)

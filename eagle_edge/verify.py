@@ -39,8 +39,8 @@ Proposals = Mapping[int, Candidates]
 class Evaluation(Protocol):
     """The target's answer to a tree; rows are fetched one by one, only along the walk."""
 
-    def logits(self, node: int) -> Float32:
-        """[V] float32 logits of the token after ``node``."""
+    def peek(self, node: int) -> Float32:
+        """[V] float32 logits of the token after ``node``, to be read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def verify(
     reported: list[TokenLogprob] = []
     node, ended = 0, False
     while True:
-        logits = evaluation.logits(node)
+        logits = evaluation.peek(node)
         try:
             token, child = _decide(tree, node, logits, sampler, position + len(tokens), proposals)
             sampler.accept(token)

@@ -148,6 +148,7 @@ ee_status ee_target_open(const char * path, const ee_target_params * params, ee_
             ee::kernels::settle_weights();
         }
         read_info(*t);
+        t->pads = t->native_attention && t->info.can_branch && !params->pair_single_row;
         ee::make_context(*t);
         t->batch = std::make_unique<ee::batch_builder>(std::max(params->n_batch, params->n_streams) + 1, params->n_streams + 2);
         *out = t.release();
@@ -172,16 +173,15 @@ ee_status ee_target_set_threads(ee_target * target, int32_t n_threads, char * er
     });
 }
 
-ee_status ee_target_logits(ee_target * target, int32_t node, float * out, char * err, size_t err_len) {
+ee_status ee_target_logits(ee_target * target, int32_t node, float ** out, char * err, size_t err_len) {
     return ee::guarded(err, err_len, [&] {
         if (node < 0 || node >= (int32_t) target->has_logits.size() || !target->has_logits[node]) {
             ee::fail(EE_ERR_ARG, "node %d has no logits in the last evaluation", node);
         }
-        const float * row = llama_get_logits_ith(target->context.get(), node);
-        if (row == nullptr) {
+        *out = llama_get_logits_ith(target->context.get(), node);
+        if (*out == nullptr) {
             ee::fail(EE_ERR_BACKEND, "llama.cpp has no logits for row %d", node);
         }
-        memcpy(out, row, sizeof(float) * target->info.n_vocab);
     });
 }
 

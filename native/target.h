@@ -50,6 +50,7 @@ struct ee_target {
     ee_target_params params{};
     ee_target_info   info{};
     bool             native_attention = false; // the kernels chosen when it was loaded
+    bool             pads = false;             // whether an evaluation may have blank rows
 
     std::unique_ptr<llama_model, decltype(&llama_model_free)> model{nullptr, llama_model_free};
     std::unique_ptr<llama_context, decltype(&llama_free)>     context{nullptr, llama_free};

@@ -6,6 +6,8 @@
 
 #include "target.h"
 
+#include "kernels/kernels.h"
+
 void ee::drop_tree(ee_target & t) {
     for (int32_t s = 1; s <= t.n_paths; ++s) {
         llama_memory_seq_rm(t.memory(), s, -1, -1);
@@ -69,7 +71,14 @@ bool is_chain(const std::vector<int32_t> & parents) {
     return true;
 }
 
-void eval(ee_target & t, const int32_t * tokens, const int32_t * parents, int32_t n, ee_logits_rows rows) {
+// Whether rows that nobody wants cost next to nothing here and disturb nobody: kernels that leave them out, and a chain,
+// which they continue.
+bool can_pad(const ee_target & t, int32_t n_rows, bool all) {
+    return t.pads && all && is_chain(t.parents) && n_rows <= std::min(t.params.n_streams, t.params.n_batch) &&
+           t.n_past + n_rows <= t.info.n_ctx;
+}
+
+void eval(ee_target & t, const int32_t * tokens, const int32_t * parents, int32_t n, int32_t n_rows, ee_logits_rows rows) {
     if (n < 1 || n > t.params.n_batch) {
         ee::fail(EE_ERR_ARG, "an evaluation takes 1 to %d tokens, got %d", t.params.n_batch, n);
     }
@@ -120,7 +129,12 @@ void eval(ee_target & t, const int32_t * tokens, const int32_t * parents, int32_
     } else {
         join_paths(t, number_leaves(t));
     }
+    n_rows = n_rows > n && can_pad(t, n_rows, all) ? n_rows : n;
+    for (int32_t i = n; i < n_rows; ++i) {
+        t.batch->join(t.batch->add(tokens[n - 1], t.n_past + i, true), 0);
+    }
     try {
+        const ee::kernels::wanted_rows wanted(n_rows, n);
         ee::decode(t);
     } catch (...) {
         ee::drop_tree(t);
@@ -172,8 +186,8 @@ void commit(ee_target & t, const int32_t * path, int32_t n) {
 
 } // namespace
 
-ee_status ee_target_eval(ee_target * target, const int32_t * tokens, const int32_t * parents, int32_t n, ee_logits_rows rows, char * err, size_t err_len) {
-    return ee::guarded(err, err_len, [&] { eval(*target, tokens, parents, n, rows); });
+ee_status ee_target_eval(ee_target * target, const int32_t * tokens, const int32_t * parents, int32_t n, int32_t n_rows, ee_logits_rows rows, char * err, size_t err_len) {
+    return ee::guarded(err, err_len, [&] { eval(*target, tokens, parents, n, n_rows, rows); });
 }
 
 ee_status ee_target_commit(ee_target * target, const int32_t * path, int32_t n, char * err, size_t err_len) {
@@ -195,6 +209,10 @@ ee_status ee_target_rewind(ee_target * target, int32_t n_past, char * err, size_
         }
         t.n_past = n_past;
     });
+}
+
+int32_t ee_target_n_rows(const ee_target * target) {
+    return target->batch->batch.n_tokens;
 }
 
 int32_t ee_target_n_past(const ee_target * target) {

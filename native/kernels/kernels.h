@@ -53,6 +53,17 @@ void settle_weights();
 // Whether that exchange is over.
 bool weights_are_settled();
 
+// While one lives, evaluations begun by its thread in graphs of so many rows want the first ones only: the others are
+// there to let llama.cpp keep its graph, and become zeros instead of being computed.
+struct wanted_rows {
+    wanted_rows(int64_t in_graph, int64_t wanted);
+    ~wanted_rows();
+};
+// ggml plans every evaluation in the thread that begins it: what is noted in an operation then, all threads see later.
+void note_wanted(const ggml_tensor * op, int64_t n_rows);
+// Of an operation's rows, those that are wanted.
+int64_t wanted_of(const ggml_tensor * op, int64_t n_rows);
+
 cpu_tensor_traits * multiply_traits();
 cpu_tensor_traits * attention_traits();
 bool attention_is_ours(const ggml_tensor * op);
