@@ -36,10 +36,8 @@ _DOUBT = 0.2  # share of a cost that may be too much where it rests on a single 
 _DOUBTED = 4096.0  # calls of other sizes after which what a size rests on counts half: it may have got cheaper
 _ACCIDENT = 30.0  # times a mean that a brief call counts as at most
 _TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine; more at the start of a text
+_SETTLED = 8  # calls after a change of the load until sizes learn as usual
 _STALE = 0.3  # of a surprise, at most, that a size takes which has not been seen for long
-_CHANGE_SMOOTHING = 1 / 16  # of a lone row in what a change of size is known to cost
-_BLANK_SMOOTHING = 1 / 256  # of a lone row among blank ones in what those cost, which is little and seldom changes
-_DEAREST_EXTRA = 0.5  # of a lone row; more is an accident
 _SURPRISE = 0.3  # logarithm of the largest surprise: beyond, a call says more about an accident than about its cost
 _CHANGED = 1.0  # the same for a call that follows such a one, in the same direction
 _GUESSED_SLOPE = 0.15  # of the cost of a row that one more costs, while only one size was seen
@@ -66,7 +64,7 @@ class Curve:
         self._mean = [0.0] * (n_max + 1)  # at no load
         self._count = [0.0] * (n_max + 1)  # 0: never seen
         self._seen = [0] * (n_max + 1)  # the latest call of that size
-        self._n_calls = self._n_of_text = 0
+        self._n_calls = self._n_settled = 0  # and calls since the load was in doubt
         self._surprise = 0.0  # of the last call
         self._lists = [0.0] * (n_max + 1), [0.0] * (n_max + 1)  # at no load, by rows: expected, and optimistic
         self._stale = 0
@@ -97,29 +95,25 @@ class Curve:
             share = max(1 / (count + 1), 1 / _MEMORY)
             self._mean[n] = mean + share * (min(ms, _ACCIDENT * mean) - mean)
         else:
-            surprise = self.observe_load(n, ms)
+            surprise, before = math.log(ms / (mean * self.busy)), self._surprise
+            self._surprise = surprise
+            again = min(before, surprise) > _SURPRISE or max(before, surprise) < -_SURPRISE
+            most = _CHANGED if again else _SURPRISE
+            surprise = min(max(surprise, -most), most)
+            self._n_settled = 1 if again else self._n_settled + 1
+            to_load = max(1 / (1 + self._n_settled), _TO_LOAD)
+            self.busy *= math.exp(to_load * surprise)
             age = self._n_calls - self._seen[n]
             share = max(1 / (count + 1), min(age / (age + _FORGOTTEN), _STALE))
-            self._mean[n] = mean * math.exp(share * surprise)
+            settled = min(self._n_settled / _SETTLED, 1.0)
+            self._mean[n] = mean * math.exp(settled * share * (1 - to_load) * surprise)
         self._count[n] = min(1 / share, _MEMORY)
         self._seen[n] = self._n_calls
         self._stale += _REFRESH if count < _KNOWN else 1
 
-    def observe_load(self, n: int, ms: float) -> float:
-        """Learn of the load alone from a call of a known size; returns the part of the surprise that remains."""
-        surprise, before = math.log(ms / (self._mean[n] * self.busy)), self._surprise
-        self._surprise = surprise
-        again = min(before, surprise) > _SURPRISE or max(before, surprise) < -_SURPRISE
-        most = _CHANGED if again else _SURPRISE
-        surprise = min(max(surprise, -most), most)
-        self._n_of_text += 1
-        to_load = 0.5 if again else max(1 / (1 + self._n_of_text), _TO_LOAD)
-        self.busy *= math.exp(to_load * surprise)
-        return (1 - to_load) * surprise
-
     def begin(self) -> None:
         """Another text, whose length changes all costs alike: its first surprises say more about that than others."""
-        self._n_of_text = 0
+        self._n_settled = 0
 
     def at(self, n: int) -> float:
         """Milliseconds expected of ``n`` rows now."""
@@ -188,90 +182,31 @@ def _isotonic(values: Float64, weights: Float64) -> Float64:
     return np.repeat([block[0] for block in blocks], [int(block[2]) for block in blocks])
 
 
-class _Extra:
-    """What a lone row takes more under some condition, as a share of what it takes otherwise."""
-
-    def __init__(self, smoothing: float) -> None:
-        self._smoothing = smoothing
-        self.share: float | None = None  # None: never seen
-        self._n = 0
-
-    def note(self, share: float) -> None:
-        """Learn from a lone row; of the first ones the least counts."""
-        self._n += 1
-        share = min(max(share, -_DEAREST_EXTRA), _DEAREST_EXTRA)
-        if self.share is None or self._n <= _KNOWN:
-            self.share = share if self.share is None else min(self.share, share)
-        else:
-            self.share += max(1 / self._n, self._smoothing) * (share - self.share)
-
-    def restore(self, share: Any) -> None:
-        """Take over what is known; anything else than a number or None raises ValueError or TypeError."""
-        self.share = None if share is None else min(max(float(share), 0.0), _DEAREST_EXTRA)
-        self._n = 0 if share is None else _KNOWN
-
-
 class Costs:
     """The curves of one number of threads.
 
     Attributes:
-        verify: the target's evaluation of a tree, by its nodes, root included, where the one before had as many.
+        verify: the target's evaluation of a tree, by its nodes, root included.
         extend: the head reads committed pairs and ranks the first children, by pairs.
         level: the head evaluates one level, by its nodes.
-        rows: of the last evaluation of a tree, blank ones included; 0 where the next builds its graph at any size.
     """
 
     def __init__(self) -> None:
         self.verify = Curve(256)
         self.extend = Curve(256, brief=True)
         self.level = Curve(256, brief=True)
-        self.rows = 0
-        self._change, self._blank = _Extra(_CHANGE_SMOOTHING), _Extra(_BLANK_SMOOTHING)
+        self._begins = False
 
-    @property
-    def change(self) -> float:
-        """What an evaluation costs more where the one before had another number of rows, of a lone row's time."""
-        return max(self._change.share or 0.0, 0.0)
+    def begin(self) -> None:
+        """Another text, whose first evaluation teaches nothing: it builds a graph and finds the caches cold."""
+        self._begins = True
+        self.verify.begin()
 
-    @property
-    def blank(self) -> float:
-        """What a blank row costs, likewise; as much as two changes where none was ever seen."""
-        known = self._blank.share
-        return 2 * self.change if known is None else min(max(known, 0.0), 2 * self.change)
-
-    @property
-    def change_ms(self) -> float:
-        """``change`` in milliseconds, now."""
-        return self.change * self.verify.at(1)
-
-    @property
-    def blank_ms(self) -> float:
-        """``blank`` in milliseconds, now."""
-        return self.blank * self.verify.at(1)
-
-    def expected(self, n: int, rows: int) -> float:
-        """Milliseconds that evaluating ``n`` nodes in ``rows`` rows takes next."""
-        return self.verify.at(n) + self.blank_ms * (rows - n) + self.change_ms * (rows != self.rows)
-
-    def verified(self, n: int, rows: int, ms: float) -> None:
-        """Learn from an evaluation of ``n`` nodes in ``rows`` rows.
-
-        What a size costs is learnt where nothing else is in it; changes and blank rows from lone nodes, the size that
-        is known best: errors of one must not hide in the others. The first evaluation of a text teaches nothing: it
-        builds a graph and finds the caches cold.
-        """
-        curve, last = self.verify, self.rows
-        if curve.is_empty or rows == last == n:
-            curve.observe(n, ms)
-        elif last > 0 and not curve.is_known(n):
-            curve.observe(n, ms * curve.at(n) / self.expected(n, rows))
-        elif last > 0 and n == rows == 1:
-            self._change.note(ms / curve.at(1) - 1)
-        elif rows == last:
-            if n == 1:
-                self._blank.note((ms / curve.at(1) - 1) / (rows - 1))
-            curve.observe_load(n, ms * curve.at(n) / self.expected(n, rows))
-        self.rows = rows
+    def verified(self, n: int, ms: float) -> None:
+        """Learn from an evaluation of ``n`` nodes."""
+        if not self._begins or self.verify.is_empty:
+            self.verify.observe(n, ms)
+        self._begins = False
 
     def curves(self) -> dict[str, Curve]:
         """All of them by name."""
@@ -279,8 +214,7 @@ class Costs:
 
     def to_json(self) -> dict[str, Any]:
         """Everything learnt, without the load of the moment."""
-        extras = {"change": self._change.share, "blank": self._blank.share}
-        return {**extras, **{name: curve.to_json() for name, curve in self.curves().items()}}
+        return {name: curve.to_json() for name, curve in self.curves().items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what ``to_json`` gave.
@@ -290,8 +224,6 @@ class Costs:
         """
         for name, curve in self.curves().items():
             curve.restore(state[name])
-        self._change.restore(state["change"])
-        self._blank.restore(state["blank"])
 
 
 class CostModel:
@@ -306,18 +238,15 @@ class CostModel:
             costs = Costs()
             if self._by_threads:
                 nearest = self._by_threads[min(self._by_threads, key=lambda known: abs(known - n_threads))]
-                costs._change.restore(nearest._change.share)
-                costs._blank.restore(nearest._blank.share)
                 for name, curve in nearest.curves().items():
                     costs.curves()[name].restore([[n, ms, _BORROWED] for n, ms, _ in curve.to_json()])
             self._by_threads[n_threads] = costs
         return self._by_threads[n_threads]
 
     def begin(self) -> None:
-        """Another text: its first evaluation builds a graph."""
+        """Another text."""
         for costs in self._by_threads.values():
-            costs.rows = 0
-            costs.verify.begin()
+            costs.begin()
 
     def to_json(self) -> dict[str, Any]:
         """Everything learnt, without the load of the moment."""

@@ -105,15 +105,10 @@ class Drafter:
             return self._ranked(ids, sampler, limit - 1, n_threads), None
         return lone(ids[-1]), None
 
-    @property
-    def n_rows(self) -> int:
-        """Rows that the evaluation of the last tree should have at least; 0 where it does not matter."""
-        return self.policy.rows if self._params.automatic else 0
-
-    def observe(self, tokens: Sequence[int], n_nodes: int, n_rows: int, verify_ms: float) -> None:
-        """Where sizes are automatic, learn: the target chose ``tokens`` of ``n_nodes``; see ``Policy.observe``."""
+    def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
+        """Where sizes are automatic, learn: the target chose ``tokens`` from ``n_nodes`` after ``verify_ms``."""
         if self._params.automatic:
-            self.policy.observe(tokens, n_nodes, n_rows, verify_ms)
+            self.policy.observe(tokens, n_nodes, verify_ms)
 
     def _sampled(
         self, ids: Sequence[int], sampler: Sampler, limit: int, n_threads: int

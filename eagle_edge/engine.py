@@ -134,7 +134,7 @@ class Engine:
                 with stats.timed("draft"):
                     tree, proposals = self.drafter.propose(self._ids, sampler, limit, self.target.n_threads)
                 with stats.timed("verify"):
-                    evaluation = self.target.eval_tree(tree, self.drafter.n_rows)
+                    evaluation = self.target.eval_tree(tree)
                 verified = verify(tree, evaluation, sampler, len(self._ids), limit, proposals)
                 step = self._step(verified, stream, limit)
                 self._commit(evaluation, verified, step.token_ids)
@@ -227,7 +227,7 @@ class Engine:
         with self.stats.timed("draft"):
             if self.drafter.reads:
                 self.drafter.read(position, tokens, evaluation.taps(path))
-            self.drafter.observe(verified.tokens, evaluation.n_nodes, evaluation.n_rows, evaluation.ms)
+            self.drafter.observe(verified.tokens, evaluation.n_nodes, evaluation.ms)
 
     def _step(self, verified: Verified, stream: TextStream, limit: int) -> Step:
         """The text of the verified tokens, cut at the first stop."""

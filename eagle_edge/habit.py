@@ -21,7 +21,7 @@ class Habit:
     Attributes:
         prices: that they were worked out for.
         hopeless: below it a likeliest guess is not worth its verification, nor is any number of guesses.
-        worth: above it the likeliest guess is worth its verification alone.
+        price: what verifying the likeliest guess costs, in tokens.
         second: above it a second guess may be worth it too.
         promising: above it asking for the children of the likeliest guess may pay.
         until: the round in which they are to be worked out again.
@@ -29,7 +29,7 @@ class Habit:
 
     prices: Prices
     hopeless: float
-    worth: float
+    price: float
     second: float
     promising: float
     until: int
@@ -48,7 +48,7 @@ class Habit:
         return cls(
             prices=prices,
             hopeless=prices.of_one_more([0.0]),
-            worth=prices.rate * (prices.verify_ms[2] - prices.verify_ms[1]) + MARGIN,
+            price=prices.rate * (prices.verify_ms[2] - prices.verify_ms[1]),
             second=second + prices.rate * work_ms,
             promising=growth.promising(second, prices, work_ms),
             until=until,
@@ -58,4 +58,4 @@ class Habit:
         """Guesses to verify, 0 or 1; None where it has to be worked out."""
         if first < min(self.hopeless, self.promising):
             return 0
-        return 1 if self.worth < first < self.promising and second < self.second else None
+        return 1 if self.price + MARGIN < first < self.promising and second < self.second else None

@@ -9,6 +9,7 @@ from .round import Kind, Round
 __all__ = ["Pace"]
 
 _SMOOTHING = 1 / 32  # of a round in running means
+_GUESSED_REST_MS = {Kind.IDLE: 0.2, Kind.HABIT: 0.3, Kind.WORKED_OUT: 0.6}  # of an ordinary laptop, until it is known
 _REST = 0.1  # of an evaluation, about the most that the rest of a round takes
 
 
@@ -17,7 +18,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._tokens = self._time = 1.0
-        self._rest_ms = dict.fromkeys(Kind, 0.0)  # Python, sampling, text, the reader of the text
+        self._rest_ms = dict(_GUESSED_REST_MS)  # Python, sampling, text, the reader of the text
         self._n_rests = dict.fromkeys(Kind, 0)
 
     def rate(self, lone_ms: float) -> float:
@@ -38,9 +39,8 @@ class Pace:
         self._rest_ms[done.kind] = mean + max(1 / self._n_rests[done.kind], _SMOOTHING) * (rest - mean)
 
     def more_rest_ms(self, kind: Kind, than: Kind) -> float:
-        """What a round of one kind takes more than one of another, beyond their calls; 0 before both are known."""
-        known = min(self._n_rests[kind], self._n_rests[than]) > 0
-        return max(self._rest_ms[kind] - self._rest_ms[than], 0.0) if known else 0.0
+        """What a round of one kind takes more than one of another, beyond their calls."""
+        return max(self._rest_ms[kind] - self._rest_ms[than], 0.0)
 
     def to_json(self) -> list[float]:
         """What is worth keeping."""

@@ -29,7 +29,6 @@ from .expand import Children
 from .growth import Growth, Prices
 from .guesses import ROOT
 from .habit import Habit
-from .home import Home
 from .pace import Pace
 from .round import Kind, Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
@@ -67,7 +66,6 @@ class Policy:
 
     Attributes:
         costs: what calls cost here.
-        rows: that the evaluation of the last tree should have, blank ones included.
         n_rounds: observed so far.
     """
 
@@ -80,15 +78,14 @@ class Policy:
         self._same_noise = SameNoise()
         self._pace = Pace()
         self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
-        self._homes = {asking: Home(params.total) for asking in (False, True)}  # by whether the head is asked always
         self._spent_ms = self._explored_ms = 0.0
         self._compare = _FIRST_COMPARE
         self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
         self._usual_gain = 0.0  # running mean
         self._asked_at = -2  # the round that last asked the head
         self._warm = False  # whether the round before did
-        self._habits: dict[tuple[int, int], Habit] = {}  # by rows of the evaluation before, and at home
-        self.rows = self.n_rounds = 0
+        self._habit: Habit | None = None
+        self.n_rounds = 0
         self.start()
 
     def start(self, *, repetitions: bool = True) -> None:
@@ -124,7 +121,7 @@ class Policy:
             temperature: the target's.
         """
         done, this = self._round, Round(n_threads=n_threads, drawn=temperature > 0, started=self._clock())
-        self._round, self.rows = this, 0
+        self._round = this
         # Rounds that teach are not the usual ones where most do not.
         usual = done.kind is Kind.WORKED_OUT or (not done.teaches and self.n_rounds % _TEACHING == 2)
         if usual and done.verify_ms > 0 and (self._warm or done.head_ms == 0):
@@ -156,27 +153,26 @@ class Policy:
             this.noisy = this.samples and self._same_noise.chooses()
         if asked and head is not None and backlog is not None:
             self._ask(head, backlog, prices, room, Noise(noise, temperature) if this.noisy else NO_NOISE)
-            self._form_habit(prices, costs)
+            self._form_habit(prices)
         elif without == 0:
             self._note_pace(this, 0.0, 0, prices)
-            self._homes[False].note((0.0,), costs.change, costs.blank)
             return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
         this.guesses.graft(this.suffix, given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
         n = gains.index(max(gains)) if max(gains) > gains[0] + MARGIN else 0
-        gain = self._gain_at_home(gains, prices, costs, asked)
         if asked:
+            levels = prices.rate * this.levels_ms  # which the first guess alone does not need
+            best = max(max(gains[:2]), max(gains[2:], default=0.0) - levels)
             if this.suffix:  # which has been taken at its price, levels have not
-                gain = gains[n] - without - prices.rate * this.levels_ms
-            worth.note(gain - prices.rate * (this.draft_ms - this.levels_ms))
+                best = gains[n] - without - levels
+            worth.note(best - prices.rate * this.draft_ms + levels)
         self._note_pace(this, gains[n], n, prices)
         n = self._explore(n, gains[n], costs, prices)
         return this.guesses.tree(ids[-1], n)
 
     def _by_habit(self, ids: Sequence[int], head: Head, backlog: Backlog) -> Tree | None:
         """The tree of a round like others before, or None where it has to be worked out, with the head read."""
-        this, costs = self._round, self.costs.at(self._round.n_threads)
-        habit = self._habits.get((costs.rows, self._home.rows))
+        this, habit = self._round, self._habit
         if habit is None or habit.until <= self.n_rounds or self._since_lone >= self._compare:
             return None
         chances = self._chances[this.drawn]
@@ -187,38 +183,33 @@ class Policy:
         if n is None:
             return None
         self._since_lone += 1
-        self.rows = self._rows_for(n + 1, costs)
         this.kind = Kind.HABIT
         this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE)
-        this.teaches = costs.rows != self.rows or self.n_rounds % _TEACHING == 0
+        this.teaches = self.n_rounds % _TEACHING == 0
         if this.teaches:
             this.guesses.add(ROOT, tokens[:2].tolist(), logprob[:2].tolist(), (first, second))
-            gain = first - habit.worth if n else 0.0
+            gain = first - habit.price if n else 0.0
             self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
-            this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1, self.rows)
-            at_home = self._gain_at_home([0.0, first - habit.worth], habit.prices, costs, asked=True)
-            chances.worth[False].note(at_home - habit.prices.rate * this.draft_ms)
+            this.n_nodes, this.ordinary_ms = n + 1, habit.prices.verify_ms[n + 1]
+            chances.worth[False].note(max(first - habit.price, 0.0) - habit.prices.rate * this.draft_ms)
             self._note_pace(this, gain, n, habit.prices)
         return chain(ids[-1], tokens[:1].tolist(), [math.log(first)]) if n else lone(ids[-1])
 
-    def _form_habit(self, prices: Prices, costs: Costs) -> None:
-        """Note what this round's prices mean for the ones that follow an evaluation of as many rows."""
-        at = costs.rows, self._home.rows
-        known = self._habits.get(at)
-        if known is None or known.until <= self.n_rounds:
+    def _form_habit(self, prices: Prices) -> None:
+        """Note what this round's prices mean for the next ones."""
+        if self._habit is None or self._habit.until <= self.n_rounds:
             work_ms = self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
-            self._habits[at] = Habit.of(prices, self._growth, work_ms, self.n_rounds + _HABITUAL)
+            self._habit = Habit.of(prices, self._growth, work_ms, self.n_rounds + _HABITUAL)
 
     def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
         """A round without any guess: most of a text where nothing pays, so most of them teach nothing."""
-        self.rows = self._rows_for(1, costs)
-        self._round.teaches = costs.rows != self.rows or self.n_rounds % _TEACHING == 0
+        self._round.teaches = self.n_rounds % _TEACHING == 0
         if not self._round.teaches:
             return lone(ids[-1])
         self._since_lone += 1
-        self._pace.note(1.0, costs.expected(1, self.rows), costs.verify.at(1))
+        lone_ms = costs.verify.at(1)
+        self._pace.note(1.0, lone_ms, lone_ms)
         self._usual_gain -= _SMOOTHING * self._usual_gain
-        self._homes[False].note((0.0,), costs.change, costs.blank)
         return lone(ids[-1])
 
     def chain_length(self, n_threads: int) -> int:
@@ -240,13 +231,12 @@ class Policy:
         self._note_pace(this, float(gains[best]) + prices.rate * this.draft_ms, best + 1, prices)
         return best + 1
 
-    def observe(self, tokens: Sequence[int], n_nodes: int, n_rows: int, verify_ms: float) -> None:
+    def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
         """Learn from the round that ``propose`` began.
 
         Args:
             tokens: what the target chose.
             n_nodes: of the tree it evaluated, root included.
-            n_rows: of the evaluation, blank ones included.
             verify_ms: what that took.
         """
         this = self._round
@@ -255,15 +245,14 @@ class Policy:
         if not this.teaches:
             return
         costs = self.costs.at(this.n_threads)
-        if n_rows == 1:
-            expected_ms = 0.0 if costs.verify.is_empty else costs.expected(1, 1)
+        if n_nodes == 1:
+            expected_ms = costs.verify.at(1)
             surprised = expected_ms > 0 and abs(math.log(verify_ms / expected_ms)) > _SURPRISING
-            unlike = self._since_lone > self._compare and costs.rows != 1  # the first of a kind costs a change of size
-            again = (surprised or unlike) and self._n_lone < _LONE_RUNS
+            again = surprised and self._n_lone < _LONE_RUNS
             self._n_lone = self._n_lone + 1 if again else 0
             self._since_lone = 3 * _COMPARE if again else 0
             self._compare = self._compare if again else min(2 * self._compare, _COMPARE)
-        costs.verified(n_nodes, n_rows, verify_ms)
+        costs.verified(n_nodes, verify_ms)
         self._spent_ms += this.draft_ms + verify_ms
         if this.sampled:
             n_met = min(len(tokens), n_nodes - 1)
@@ -284,9 +273,8 @@ class Policy:
 
     def _prices(self, costs: Costs) -> Prices:
         rate = self._pace.rate(costs.verify.at(1))
-        extra = self._home.extra(costs.rows, costs.change_ms, costs.blank_ms)
-        verify_ms = [ms + more for ms, more in zip(costs.verify.first(self.params.total), extra, strict=True)]
-        return Prices(rate, verify_ms, costs.level.first(self.params.top_k), self.params.total - 1)
+        verify_ms, level_ms = costs.verify.first(self.params.total), costs.level.first(self.params.top_k)
+        return Prices(rate, verify_ms, level_ms, self.params.total - 1)
 
     def _is_short(self) -> bool:
         """Whether the text repeats itself, but only a few tokens of it."""
@@ -351,29 +339,10 @@ class Policy:
             this.levels_ms += self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
         this.draft_ms += this.levels_ms
 
-    @property
-    def _home(self) -> Home:
-        """Where evaluations stay now."""
-        return self._homes[self._chances[self._round.drawn].worth[False].mean > MARGIN]
-
-    def _gain_at_home(self, gains: list[float], prices: Prices, costs: Costs, asked: bool) -> float:
-        """What a round is worth where all are asked, or none is, from the size that suits them best."""
-        home, change, blank = self._homes[asked], prices.rate * costs.change_ms, prices.rate * costs.blank_ms
-        extra = self._home.extra(costs.rows, change, blank)[1:]
-        levels = prices.rate * self._round.levels_ms  # which the first guess alone does not need
-        all_gains = enumerate(zip(gains, extra, strict=False))
-        free = [gain + more - extra[0] - levels * (n > 1) for n, (gain, more) in all_gains]
-        home.note(free, change, blank)
-        return home.gain(free, change, blank)
-
-    def _rows_for(self, n: int, costs: Costs) -> int:
-        return self._home.rows_for(n, costs.rows, costs.change, costs.blank)
-
     def _note_pace(self, this: Round, gain: float, n: int, prices: Prices) -> None:
         costs = self.costs.at(this.n_threads)
         tokens = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
-        calls_ms = costs.expected(n + 1, self._rows_for(n + 1, costs)) + this.draft_ms
-        self._pace.note(tokens, calls_ms, costs.verify.at(1))
+        self._pace.note(tokens, prices.verify_ms[n + 1] + this.draft_ms, costs.verify.at(1))
 
     def _explore(self, n: int, gain: float, costs: Costs, prices: Prices) -> int:
         """``n``, or now and then another size: a lone row to compare with, or one that may be cheaper than believed.
@@ -383,18 +352,13 @@ class Policy:
         this = self._round
         self._since_lone += 1
         if self._since_lone > self._compare * (1 if gain < self._usual_gain else 3):
-            self.rows = 1
             return 0
         self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
-        self.rows = self._rows_for(n + 1, costs)
-        this.n_nodes, this.ordinary_ms = n + 1, costs.expected(n + 1, self.rows)
+        this.n_nodes, this.ordinary_ms = n + 1, prices.verify_ms[n + 1]
         if self.n_rounds % _LOOKS or self._explored_ms > _EXPLORING * self._spent_ms:
             return n
         hoped = this.guesses.gains(prices.most, costs.verify.first(self.params.total, optimistic=True), prices.rate)
-        best = hoped.index(max(hoped))
-        if best != n:
-            self.rows = best + 1
-        return best
+        return hoped.index(max(hoped))
 
     # -- what was learnt -----------------------------------------------------------------------------------------------
 

@@ -13,12 +13,10 @@ from .kernels import settle_weights
 from .target import Target
 from .tree import chain
 
-__all__ = ["probe", "probe_rows"]
+__all__ = ["probe"]
 
-# Nodes and rows of evaluations: the first ones of all are slow, and what a lone row costs matters most.
-_SIZES = ((8, 8), (4, 4), (1, 1))
-# Where evaluations are quick, sizes near each other, their changes and blank rows matter too.
-_MORE_SIZES = ((3, 3), (2, 2), (1, 1), (1, 3), (2, 2), (1, 1), (2, 2), (1, 1))
+_TREES = (8, 4, 1)  # nodes; the first evaluations of all are slow, and what a lone row costs matters most
+_MORE_TREES = (3, 2, 1, 2, 1)  # where evaluations are quick, sizes near each other matter too
 _QUICK_MS = 20.0
 _LEVELS = (1, 8)  # nodes
 _PAIRS = (3, 32)  # 32 as after a pause
@@ -28,14 +26,13 @@ _RUNS = 3  # the first builds graphs, and any may be disturbed
 
 def probe(costs: Costs, target: Target, draft: Draft | None) -> None:
     """Time a few evaluations of empty caches, which are left empty; curves that know something are left alone."""
-
-    def evaluate(n: int, n_rows: int) -> tuple[int, float]:
-        evaluation = target.eval_tree(chain(0, np.zeros(n - 1, np.int32)), n_rows)
-        return evaluation.n_rows, evaluation.ms
-
     if costs.verify.is_empty:
         settle_weights(_SETTLING_S)
-    probe_rows(costs, evaluate)
+        for trees in (_TREES, _MORE_TREES):
+            for n in trees:
+                _evaluate(costs, target, n)
+            if costs.verify.at(1) > _QUICK_MS:
+                break
     if draft is None or not costs.extend.is_empty:
         return
     for n in _PAIRS:
@@ -57,21 +54,10 @@ def probe(costs: Costs, target: Target, draft: Draft | None) -> None:
     draft.rewind(0)
 
 
-def probe_rows(costs: Costs, evaluate: Callable[[int, int], tuple[int, float]]) -> None:
-    """Time a few evaluations if none is known.
-
-    Args:
-        costs: learn from them.
-        evaluate: of so many nodes, in so many rows where blank ones are possible; gives the rows and milliseconds.
-    """
-    if not costs.verify.is_empty:
-        return
-    for sizes in (_SIZES, _MORE_SIZES):
-        for n, n_rows in sizes:
-            for _ in range(_RUNS):
-                costs.verified(n, *evaluate(n, n_rows))
-        if costs.verify.at(1) > _QUICK_MS:
-            return
+def _evaluate(costs: Costs, target: Target, n: int) -> None:
+    tree = chain(0, np.zeros(n - 1, np.int32))
+    for _ in range(_RUNS):
+        costs.verified(n, target.eval_tree(tree).ms)
 
 
 def _fastest_ms(action: Callable[[], object]) -> float:

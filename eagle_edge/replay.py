@@ -20,7 +20,6 @@ from .engine import Engine
 from .errors import FileFormatError
 from .expand import Children, expand
 from .policy import Policy
-from .probe import probe_rows
 from .tree import Tree, chain
 
 __all__ = [
@@ -113,8 +112,6 @@ class Machine:
     """What calls cost, in milliseconds by rows, and the time.
 
     Attributes:
-        change: what an evaluation costs beyond ``verify`` where the one before had another number of rows.
-        blank: what a blank row costs; None where the machine has none.
         load: multiplies everything, by the time.
         ms: the time.
     """
@@ -122,22 +119,12 @@ class Machine:
     verify: Callable[[int], float]
     level: Callable[[int], float] = lambda n: 0.3 + 0.03 * n
     extend: Callable[[int], float] = lambda n: 0.35 + 0.02 * n
-    change: float = 0.0
-    blank: float | None = None
     load: Callable[[float], float] = lambda ms: 1.0
     ms: float = 0.0
-    rows: int = 0  # of the last evaluation
 
     def spend(self, ms: float) -> None:
         """Let a call of ``ms`` pass."""
         self.ms += ms * self.load(self.ms)
-
-    def evaluate(self, n: int, n_rows: int = 0) -> tuple[int, float]:
-        """Let the target evaluate ``n`` nodes, in ``n_rows`` rows if it can; gives the rows and milliseconds."""
-        n_rows, start = n if self.blank is None else max(n, n_rows), self.ms
-        self.spend(self.verify(n) + (self.blank or 0.0) * (n_rows - n) + self.change * (n_rows != self.rows))
-        self.rows = n_rows
-        return n_rows, self.ms - start
 
     def clock(self) -> float:
         """Seconds."""
@@ -151,9 +138,7 @@ def load_curve(curve: Path) -> Machine:
     """A machine from a JSON object with "verify", "level" and "extend": [rows, milliseconds] pairs, rows ascending.
 
     Between the rows given, costs lie on a line; beyond the last it goes on with the last slope. Where nothing is known
-    of a head, "draft_of_verify" takes its calls for that share of the target's. "change" is what an evaluation costs
-    more where the one before had another number of rows, "blank" what a row costs that only keeps their number; without
-    it there are none.
+    of a head, "draft_of_verify" takes its calls for that share of the target's.
 
     Args:
         curve: a file, or the name of one in ``CURVES``.
@@ -167,12 +152,11 @@ def load_curve(curve: Path) -> Machine:
         raise FileFormatError(f"{curve}: no such file, and none of the curves that come along: {known}")
     try:
         curves = json.loads(path.read_text(encoding="utf-8"))
-        verify, change = _interpolated(curves["verify"]), float(curves.get("change", 0))
-        blank = float(curves["blank"]) if "blank" in curves else None
+        verify = _interpolated(curves["verify"])
         if "draft_of_verify" in curves:
             share = float(curves["draft_of_verify"])
-            return Machine(verify, lambda n: share * verify(n), lambda n: share * verify(n), change, blank)
-        return Machine(verify, _interpolated(curves["level"]), _interpolated(curves["extend"]), change, blank)
+            return Machine(verify, lambda n: share * verify(n), lambda n: share * verify(n))
+        return Machine(verify, _interpolated(curves["level"]), _interpolated(curves["extend"]))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FileFormatError(f'{path}: no cost curves ({error!r}); needed are "verify", "level", "extend"') from None
 
@@ -242,13 +226,13 @@ def replay(text: Record, machine: Machine, how: Policy | DraftParams) -> Outcome
     n_rounds = draft_n = 0
     if isinstance(how, Policy):
         how.start()
-        probe_rows(how.costs.at(1), machine.evaluate)
     while len(ids) < len(text.ids):
         tree = _proposed(how, ids, len(text.ids) - len(ids) - 1, head, backlog)
-        n_rows, ms = machine.evaluate(len(tree), how.rows if isinstance(how, Policy) else 0)
+        before = machine.ms
+        machine.spend(machine.verify(len(tree)))
         tokens = _accepted(tree, text.ids[len(ids) :])
         if isinstance(how, Policy):
-            how.observe(tokens, len(tree), n_rows, ms)
+            how.observe(tokens, len(tree), machine.ms - before)
         backlog.add(len(ids) - 1, tokens, np.resize(no_taps, (len(tokens), 1)))
         ids = ids + tokens
         n_rounds, draft_n = n_rounds + 1, draft_n + len(tree) - 1

@@ -34,21 +34,20 @@ class Evaluation:
     """The rows of one evaluation, read on demand until the target's next evaluation.
 
     Attributes:
-        n_nodes: rows that can be read.
-        n_rows: rows of its graph, of which the others are blank.
+        n_nodes: its rows.
         ms: milliseconds it took.
     """
 
-    def __init__(self, target: Target, number: int, n_nodes: int, n_rows: int, ms: float) -> None:
+    def __init__(self, target: Target, number: int, n_nodes: int, ms: float) -> None:
         self._target = target
         self._number = number
         self.n_nodes = n_nodes
-        self.n_rows = n_rows
         self.ms = ms
 
     def logits(self, node: int) -> Float32:
         """[V] float32: the logits after ``node``."""
-        return self.peek(node).copy()
+        logits: Float32 = self.peek(node).copy()
+        return logits
 
     def peek(self, node: int) -> Float32:
         """The same without a copy: read-only, and only until the target's next evaluation."""
@@ -153,33 +152,27 @@ class Target:
     def prefill(self, ids: Sequence[int] | Int32) -> Evaluation:
         """Evaluate and commit at most ``n_prefill`` ids without logits; their taps are rows 0.. of the evaluation."""
         n = len(ids)
-        evaluation = self._eval(ids, np.arange(-1, n - 1, dtype=np.int32), n, lib.EE_LOGITS_NONE)
+        evaluation = self._eval(ids, np.arange(-1, n - 1, dtype=np.int32), lib.EE_LOGITS_NONE)
         self.commit(range(n))
         return evaluation
 
-    def eval_tree(self, tree: Tree, n_rows: int = 0) -> Evaluation:
+    def eval_tree(self, tree: Tree) -> Evaluation:
         """Evaluate every node of ``tree`` after the committed text; nothing is committed.
-
-        Args:
-            tree: what to evaluate.
-            n_rows: rows of the graph, where that is more and the target pads: another number of rows than the last
-                evaluation's makes llama.cpp build its graph anew.
 
         Raises:
             ValueError: more nodes than ``max_nodes``, or a branch on a target that cannot branch.
             NativeError: no room in the cache, or llama.cpp failed.
         """
-        return self._eval(tree.tokens, tree.parent, n_rows, lib.EE_LOGITS_ALL)
+        return self._eval(tree.tokens, tree.parent, lib.EE_LOGITS_ALL)
 
-    def _eval(self, tokens: Sequence[int] | Int32, parent: Int32, n_rows: int, which: int) -> Evaluation:
+    def _eval(self, tokens: Sequence[int] | Int32, parent: Int32, rows: int) -> Evaluation:
         ids, ids_pointer = array(tokens, np.int32)
         _, parent_pointer = array(parent, np.int32)
         self.n_evals += 1
         self._spare_busy_cores()
         start = time.perf_counter()
-        call(lib.ee_target_eval, self.handle.pointer, ids_pointer, parent_pointer, len(ids), n_rows, which)
-        ms = (time.perf_counter() - start) * 1e3
-        return Evaluation(self, self.n_evals, len(ids), int(lib.ee_target_n_rows(self.handle.pointer)), ms)
+        call(lib.ee_target_eval, self.handle.pointer, ids_pointer, parent_pointer, len(ids), rows)
+        return Evaluation(self, self.n_evals, len(ids), (time.perf_counter() - start) * 1e3)
 
     def _spare_busy_cores(self) -> None:
         n_threads = self.params.n_threads if self._governor is None else self._governor.choose()
@@ -218,7 +211,7 @@ class Target:
         self._spare_busy_cores()
         start = time.perf_counter()
         call(lib.ee_target_eval_streams, self.handle.pointer, ids_pointer, stream_pointer, want_pointer, len(ids))
-        return Evaluation(self, self.n_evals, len(ids), len(ids), (time.perf_counter() - start) * 1e3)
+        return Evaluation(self, self.n_evals, len(ids), (time.perf_counter() - start) * 1e3)
 
     def clear_stream(self, stream: int = -1) -> None:
         """Empty one stream, or all of them and leave the stream mode."""

@@ -112,12 +112,8 @@ ee_status ee_target_set_threads(ee_target * target, int32_t n_threads, char * er
 ee_status ee_target_set_taps(ee_target * target, const int32_t * boundaries, int32_t n, ee_tap_route route, char * err, size_t err_len);
 
 /* Evaluate N nodes after the committed tokens. parents[i] < i; -1 hangs the node on the last committed token.
- * The results stay readable until the next evaluation; the nodes stay uncommitted until ee_target_commit.
- * llama.cpp builds its graph anew whenever the number of rows changes. n_rows > n asks for so many: where the target pads,
- * blank rows follow a chain of which all have logits, and are left out of products and attention. */
-ee_status ee_target_eval(ee_target * target, const int32_t * tokens, const int32_t * parents, int32_t n, int32_t n_rows, ee_logits_rows rows, char * err, size_t err_len);
-/* Rows of the last evaluation, blank ones included. */
-int32_t   ee_target_n_rows(const ee_target * target);
+ * The results stay readable until the next evaluation; the nodes stay uncommitted until ee_target_commit. */
+ee_status ee_target_eval(ee_target * target, const int32_t * tokens, const int32_t * parents, int32_t n, ee_logits_rows rows, char * err, size_t err_len);
 /* *out [V]: the logits of one node of the last evaluation, until the next one. */
 ee_status ee_target_logits(ee_target * target, int32_t node, float ** out, char * err, size_t err_len);
 /* out [n, K*E]: the taps of the given nodes of the last evaluation. */

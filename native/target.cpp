@@ -44,6 +44,9 @@ void make_context(ee_target & t) {
     t.n_paths = 0;
     t.parents.clear();
     t.stream_length.clear();
+    const bool on_our_kernels = t.native_attention && t.params.n_gpu_layers == 0 && !t.by_callback;
+    const bool has_room       = std::min(t.params.n_batch, t.params.n_streams) >= GRAPH_ROWS && !t.params.separate_streams;
+    t.pads = on_our_kernels && has_room && t.info.can_branch && !t.params.pair_single_row ? answer::unknown : answer::no;
 }
 
 // Decode the batch as built.
@@ -148,7 +151,6 @@ ee_status ee_target_open(const char * path, const ee_target_params * params, ee_
             ee::kernels::settle_weights();
         }
         read_info(*t);
-        t->pads = t->native_attention && t->info.can_branch && !params->pair_single_row;
         ee::make_context(*t);
         t->batch = std::make_unique<ee::batch_builder>(std::max(params->n_batch, params->n_streams) + 1, params->n_streams + 2);
         *out = t.release();

@@ -20,6 +20,13 @@ namespace ee {
 constexpr int32_t MAX_SEQUENCES = 256; // LLAMA_MAX_SEQ
 constexpr int32_t FINAL_NORM    = -1;  // the boundary after the final norm
 
+// Rows of the graph of small trees: as many as a chain on a processor has, and a number that no model has heads.
+constexpr int32_t GRAPH_ROWS    = 7;
+
+constexpr int32_t LONE_ROUNDS   = 16; // evaluations of single nodes after which the graph is theirs
+
+enum class answer { no, unknown, yes };
+
 struct batch_builder {
     llama_batch batch;
     int32_t     max_sequences;
@@ -50,7 +57,7 @@ struct ee_target {
     ee_target_params params{};
     ee_target_info   info{};
     bool             native_attention = false; // the kernels chosen when it was loaded
-    bool             pads = false;             // whether an evaluation may have blank rows
+    ee::answer       pads = ee::answer::no;    // whether small evaluations may have blank rows
 
     std::unique_ptr<llama_model, decltype(&llama_model_free)> model{nullptr, llama_model_free};
     std::unique_ptr<llama_context, decltype(&llama_free)>     context{nullptr, llama_free};
@@ -68,6 +75,7 @@ struct ee_target {
     std::vector<bool>    has_logits;
     int32_t              n_paths = 0; // sequences 1..n_paths hold the tree; 0: the nodes are a chain on sequence 0
 
+    int32_t              n_lone = ee::LONE_ROUNDS; // evaluations of a single node in a row
     int32_t              n_past = 0;
     std::vector<int32_t> stream_length; // tokens in each stream; empty outside stream mode
     std::vector<uint8_t> moved;         // cells on their way to their new place

@@ -71,14 +71,33 @@ bool is_chain(const std::vector<int32_t> & parents) {
     return true;
 }
 
-// Whether rows that nobody wants cost next to nothing here and disturb nobody: kernels that leave them out, and a chain,
-// which they continue.
-bool can_pad(const ee_target & t, int32_t n_rows, bool all) {
-    return t.pads && all && is_chain(t.parents) && n_rows <= std::min(t.params.n_streams, t.params.n_batch) &&
-           t.n_past + n_rows <= t.info.n_ctx;
+// Rows of the graph: the same for every small chain, where blank rows cost next to nothing and disturb nobody; after a
+// while without drafts no more than there are.
+int32_t rows_of_graph(ee_target & t, int32_t n, bool all) {
+    if (all) {
+        t.n_lone = n == 1 ? t.n_lone + 1 : 0;
+    }
+    const bool pads = t.pads != ee::answer::no && t.n_lone < ee::LONE_ROUNDS && all && n <= ee::GRAPH_ROWS && is_chain(t.parents) &&
+                      t.n_past + ee::GRAPH_ROWS <= t.info.n_ctx;
+    return pads ? ee::GRAPH_ROWS : n;
 }
 
-void eval(ee_target & t, const int32_t * tokens, const int32_t * parents, int32_t n, int32_t n_rows, ee_logits_rows rows) {
+// Decode the batch, of which the first n rows are wanted.
+void decode_wanted(ee_target & t, int32_t n) {
+    const int32_t n_rows = t.batch->batch.n_tokens;
+    if (n_rows == n) {
+        ee::decode(t);
+        return;
+    }
+    const bool known = t.pads == ee::answer::yes; // otherwise this evaluation tells
+    const ee::kernels::blank_rows rows(n_rows, known ? n : n_rows);
+    ee::decode(t);
+    if (!known) {
+        t.pads = rows.were_possible() ? ee::answer::yes : ee::answer::no;
+    }
+}
+
+void eval(ee_target & t, const int32_t * tokens, const int32_t * parents, int32_t n, ee_logits_rows rows) {
     if (n < 1 || n > t.params.n_batch) {
         ee::fail(EE_ERR_ARG, "an evaluation takes 1 to %d tokens, got %d", t.params.n_batch, n);
     }
@@ -129,13 +148,11 @@ void eval(ee_target & t, const int32_t * tokens, const int32_t * parents, int32_
     } else {
         join_paths(t, number_leaves(t));
     }
-    n_rows = n_rows > n && can_pad(t, n_rows, all) ? n_rows : n;
-    for (int32_t i = n; i < n_rows; ++i) {
+    for (int32_t i = n, n_rows = rows_of_graph(t, n, all); i < n_rows; ++i) {
         t.batch->join(t.batch->add(tokens[n - 1], t.n_past + i, true), 0);
     }
     try {
-        const ee::kernels::wanted_rows wanted(n_rows, n);
-        ee::decode(t);
+        decode_wanted(t, n);
     } catch (...) {
         ee::drop_tree(t);
         throw;
@@ -186,8 +203,8 @@ void commit(ee_target & t, const int32_t * path, int32_t n) {
 
 } // namespace
 
-ee_status ee_target_eval(ee_target * target, const int32_t * tokens, const int32_t * parents, int32_t n, int32_t n_rows, ee_logits_rows rows, char * err, size_t err_len) {
-    return ee::guarded(err, err_len, [&] { eval(*target, tokens, parents, n, n_rows, rows); });
+ee_status ee_target_eval(ee_target * target, const int32_t * tokens, const int32_t * parents, int32_t n, ee_logits_rows rows, char * err, size_t err_len) {
+    return ee::guarded(err, err_len, [&] { eval(*target, tokens, parents, n, rows); });
 }
 
 ee_status ee_target_commit(ee_target * target, const int32_t * path, int32_t n, char * err, size_t err_len) {
@@ -209,10 +226,6 @@ ee_status ee_target_rewind(ee_target * target, int32_t n_past, char * err, size_
         }
         t.n_past = n_past;
     });
-}
-
-int32_t ee_target_n_rows(const ee_target * target) {
-    return target->batch->batch.n_tokens;
 }
 
 int32_t ee_target_n_past(const ee_target * target) {

@@ -38,32 +38,31 @@ bool attention_is_ours(const ggml_tensor * op) {
 
 // How an operation is cut: the rows and the query heads of one task, and the number of tasks.
 struct cut {
-    int64_t heads, rows, n_head_parts, n_row_parts, n_tasks, n_wanted;
+    int64_t heads, rows, n_head_parts, n_row_parts, n_tasks;
     bool together; // whether all threads do every task, each with a share of the cells
 
     cut(const ggml_tensor * op, int n_threads) {
         const ggml_tensor *q = op->src[0], *k = op->src[1];
-        n_wanted = wanted_of(op, q->ne[1]);
         const int64_t group = q->ne[2] / k->ne[2], planes = k->ne[2] * q->ne[3];
         const int64_t most = std::max<int64_t>(1, std::min(TASK_VECTORS, TASK_SCORES / k->ne[1]));
         const int64_t idle = (n_threads - planes % n_threads) % n_threads;
-        together = group * n_wanted <= most && idle * IDLE_SHARE >= planes && n_threads * CELLS <= k->ne[1];
+        together = group * q->ne[1] <= most && idle * IDLE_SHARE >= planes && n_threads * CELLS <= k->ne[1];
         heads = std::min(group, most);
-        rows = n_wanted;
+        rows = q->ne[1];
         n_head_parts = n_row_parts = 1;
         n_tasks = planes;
         if (together) {
             return;
         }
-        while (heads > 1 && planes * ((group + heads - 1) / heads) * n_wanted < n_threads) {
+        while (heads > 1 && planes * ((group + heads - 1) / heads) * q->ne[1] < n_threads) {
             --heads;
         }
-        rows = std::max<int64_t>(1, std::min(n_wanted, most / heads));
-        while (rows > 1 && planes * ((n_wanted + rows - 1) / rows) * ((group + heads - 1) / heads) < 2 * n_threads) {
+        rows = std::max<int64_t>(1, std::min(q->ne[1], most / heads));
+        while (rows > 1 && planes * ((q->ne[1] + rows - 1) / rows) * ((group + heads - 1) / heads) < 2 * n_threads) {
             rows = (rows + 1) / 2;
         }
         n_head_parts = (group + heads - 1) / heads;
-        n_row_parts = (n_wanted + rows - 1) / rows;
+        n_row_parts = (q->ne[1] + rows - 1) / rows;
         n_tasks = planes * n_head_parts * n_row_parts;
     }
 };
@@ -88,7 +87,7 @@ static attention_task make_task(const ggml_tensor * op, const cut & c, int64_t n
     task.dim_k = int(k->ne[0]);
     task.dim_v = int(v->ne[0]);
     task.n_kv = int(k->ne[1]);
-    task.n_rows = int(std::min(c.rows, c.n_wanted - row));
+    task.n_rows = int(std::min(c.rows, q->ne[1] - row));
     task.n_heads = int(std::min(c.heads, group - part));
     task.q = (const char *) q->data + row * q->nb[1] + head * q->nb[2] + i3 * q->nb[3];
     task.q_row_stride = q->nb[1];
@@ -112,7 +111,7 @@ class attention_op : public cpu_tensor_traits {
 
   public:
     bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
-        note_wanted(op, op->src[0]->ne[1]);
+        plan_rows(op, false);
         size = 0; // fewer threads than planned may run, and cut larger tasks
         for (int n = 1; n <= n_threads; ++n) {
             const cut c(op, n);
@@ -123,7 +122,6 @@ class attention_op : public cpu_tensor_traits {
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
         const cut c(op, params->nth);
-        clear_unwanted(params, op, c);
         const attention_steps & steps = current.active->attention;
         const size_t bytes = scratch(op, c, params->nth);
         char * work = (char *) (((size_t) params->wdata + 63) / 64 * 64);
@@ -142,12 +140,6 @@ class attention_op : public cpu_tensor_traits {
     }
 
   private:
-    static void clear_unwanted(const ggml_compute_params * params, ggml_tensor * op, const cut & c) {
-        if (params->ith == 0 && c.n_wanted < op->ne[2]) {
-            memset((char *) op->data + c.n_wanted * op->nb[2], 0, (op->ne[2] - c.n_wanted) * op->nb[2]);
-        }
-    }
-
     // Scratches lie [thread][task]. Sums are exact, so it does not matter who adds what.
     static void compute_together(ggml_compute_params * params, ggml_tensor * op, const cut & c, const attention_steps & steps, char * work, size_t bytes) {
         const int n = params->nth;

@@ -99,7 +99,8 @@ class extra_buffer_type : public cpu_extra_buffer_type {
         if (multiplies(op)) {
             return multiply_traits();
         }
-        return op->op == GGML_OP_FLASH_ATTN_EXT && current.attends && attention_is_ours(op) ? attention_traits() : nullptr;
+        const bool attends = op->op == GGML_OP_FLASH_ATTN_EXT && current.attends && attention_is_ours(op);
+        return attends ? attention_traits() : planning_traits();
     }
 };
 

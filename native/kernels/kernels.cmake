@@ -1,7 +1,7 @@
 # CPU kernels: each instruction set is a translation unit with its own flags, chosen at run time.
 target_sources(_native PRIVATE
   kernels/install.cpp kernels/paths.cpp kernels/buffer.cpp kernels/layout.cpp kernels/multiply.cpp kernels/attention.cpp
-  kernels/memory.cpp kernels/wanted.cpp kernels/broken_amx.cpp kernels/limits.cpp)
+  kernels/memory.cpp kernels/blank.cpp kernels/broken_amx.cpp kernels/limits.cpp)
 
 # Weights are laid by the threads ggml computes with; without OpenMP, by one.
 find_package(OpenMP COMPONENTS CXX)

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <thread>
+#include <vector>
 
 namespace ee::kernels {
 
@@ -53,16 +54,38 @@ void settle_weights();
 // Whether that exchange is over.
 bool weights_are_settled();
 
-// While one lives, evaluations begun by its thread in graphs of so many rows want the first ones only: the others are
-// there to let llama.cpp keep its graph, and become zeros instead of being computed.
-struct wanted_rows {
-    wanted_rows(int64_t in_graph, int64_t wanted);
-    ~wanted_rows();
+// While one lives, its thread evaluates a graph of `in_graph` rows of which only the first `wanted` are computed; of the
+// others nothing may be read. With as many wanted as there are it only finds out whether that is possible.
+class blank_rows {
+  public:
+    blank_rows(int64_t in_graph, int64_t wanted);
+    ~blank_rows();
+    blank_rows(const blank_rows &) = delete;
+    blank_rows & operator=(const blank_rows &) = delete;
+
+    // After an evaluation: whether its graph has rows only where they can be left out, and a last product that is ours.
+    bool were_possible() const { return possible && last_is_ours; }
+
+    void plan(ggml_tensor * op, bool ours);
+    void computes(ggml_tensor * op);
+
+    const int64_t in_graph, wanted;
+    const ggml_tensor * last = nullptr; // that was planned
+
+  private:
+    int64_t * rows_of(const ggml_tensor * t) const;
+    void take(int64_t * rows);
+    void give_back();
+
+    bool possible = true, last_is_ours = false;
+    std::vector<int64_t *> taken; // numbers of rows to give back
 };
-// ggml plans every evaluation in the thread that begins it: what is noted in an operation then, all threads see later.
-void note_wanted(const ggml_tensor * op, int64_t n_rows);
-// Of an operation's rows, those that are wanted.
-int64_t wanted_of(const ggml_tensor * op, int64_t n_rows);
+
+// To be called for every operation when it is planned, and for our products when they are computed.
+void plan_rows(const ggml_tensor * op, bool ours);
+void compute_rows(const ggml_compute_params * params, ggml_tensor * op);
+// For an operation that is not ours: nullptr, or what plans its rows and leaves the rest to ggml.
+cpu_tensor_traits * planning_traits();
 
 cpu_tensor_traits * multiply_traits();
 cpu_tensor_traits * attention_traits();

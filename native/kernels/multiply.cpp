@@ -27,13 +27,11 @@ struct product {
     const ggml_tensor * dst;
     const weight_layout * layout;
     int n_blocks;        // of 32 values
-    int64_t n_columns, n_unwanted;
+    int64_t n_columns;
 
     explicit product(const ggml_tensor * op)
         : weight(op->src[0]), x(op->src[1]), dst(op), layout(layout_of(op->src[0])),
-          n_blocks(int(op->src[0]->ne[0] / BLOCK)), n_columns(wanted_of(op, all_columns(op))), n_unwanted(all_columns(op) - n_columns) {}
-
-    static int64_t all_columns(const ggml_tensor * op) { return op->src[1]->ne[1] * op->src[1]->ne[2] * op->src[1]->ne[3]; }
+          n_blocks(int(op->src[0]->ne[0] / BLOCK)), n_columns(op->src[1]->ne[1] * op->src[1]->ne[2] * op->src[1]->ne[3]) {}
 
     // Bytes of one block of 32 activations of one column.
     size_t block_bytes() const { return layout->floats ? BLOCK * sizeof(float) : sizeof(activation); }
@@ -98,13 +96,14 @@ namespace {
 class multiply_op : public cpu_tensor_traits {
   public:
     bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
-        note_wanted(op, op->src[1]->ne[1]);
+        plan_rows(op, true);
         const product p(op);
         size = 64 + p.activation_bytes() * (p.n_columns <= PRIVATE_COLUMNS ? n_threads : 1);
         return true;
     }
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        compute_rows(params, op);
         const product p(op);
         const int64_t n_groups = p.weight->ne[1] / ROWS, ith = params->ith, nth = params->nth;
         char * work = align_to_line(params->wdata);
@@ -115,11 +114,7 @@ class multiply_op : public cpu_tensor_traits {
             prepare_columns(p, work, p.n_columns * ith / nth, p.n_columns * (ith + 1) / nth);
             ggml_barrier(params->threadpool);
         }
-        const int64_t first = n_groups * ith / nth, last = n_groups * (ith + 1) / nth;
-        multiply_groups(p, work, first, last);
-        for (int64_t c = p.n_columns; c < p.n_columns + p.n_unwanted; ++c) {
-            memset((float *) product::column(op, c) + first * ROWS, 0, (last - first) * ROWS * sizeof(float));
-        }
+        multiply_groups(p, work, n_groups * ith / nth, n_groups * (ith + 1) / nth);
         return true;
     }
 };
