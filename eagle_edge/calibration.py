@@ -136,7 +136,7 @@ class SuffixCalibration:
 
     def to_json(self) -> dict[str, Any]:
         """Everything learnt."""
-        return {"hits": self._hits, "tries": self._tries}
+        return {"hits": self._hits[:], "tries": self._tries[:]}
 
     def restore(self, state: Any) -> None:
         """Take over what ``to_json`` gave.

@@ -36,7 +36,6 @@ _DOUBT = 0.2  # share of a cost that may be too much where it rests on a single 
 _DOUBTED = 4096.0  # calls of other sizes after which what a size rests on counts half: it may have got cheaper
 _ACCIDENT = 30.0  # times a mean that a brief call counts as at most
 _TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine; more at the start of a text
-_SETTLED = 8  # calls after a change of the load until sizes learn as usual
 _STALE = 0.3  # of a surprise, at most, that a size takes which has not been seen for long
 _SURPRISE = 0.3  # logarithm of the largest surprise: beyond, a call says more about an accident than about its cost
 _CHANGED = 1.0  # the same for a call that follows such a one, in the same direction
@@ -64,7 +63,7 @@ class Curve:
         self._mean = [0.0] * (n_max + 1)  # at no load
         self._count = [0.0] * (n_max + 1)  # 0: never seen
         self._seen = [0] * (n_max + 1)  # the latest call of that size
-        self._n_calls = self._n_settled = 0  # and calls since the load was in doubt
+        self._n_calls = self._n_of_text = 0
         self._surprise = 0.0  # of the last call
         self._lists = [0.0] * (n_max + 1), [0.0] * (n_max + 1)  # at no load, by rows: expected, and optimistic
         self._stale = 0
@@ -100,20 +99,19 @@ class Curve:
             again = min(before, surprise) > _SURPRISE or max(before, surprise) < -_SURPRISE
             most = _CHANGED if again else _SURPRISE
             surprise = min(max(surprise, -most), most)
-            self._n_settled = 1 if again else self._n_settled + 1
-            to_load = max(1 / (1 + self._n_settled), _TO_LOAD)
+            self._n_of_text += 1
+            to_load = 0.5 if again else max(1 / (1 + self._n_of_text), _TO_LOAD)
             self.busy *= math.exp(to_load * surprise)
             age = self._n_calls - self._seen[n]
             share = max(1 / (count + 1), min(age / (age + _FORGOTTEN), _STALE))
-            settled = min(self._n_settled / _SETTLED, 1.0)
-            self._mean[n] = mean * math.exp(settled * share * (1 - to_load) * surprise)
+            self._mean[n] = mean * math.exp(share * (1 - to_load) * surprise)
         self._count[n] = min(1 / share, _MEMORY)
         self._seen[n] = self._n_calls
         self._stale += _REFRESH if count < _KNOWN else 1
 
     def begin(self) -> None:
         """Another text, whose length changes all costs alike: its first surprises say more about that than others."""
-        self._n_settled = 0
+        self._n_of_text = 0
 
     def at(self, n: int) -> float:
         """Milliseconds expected of ``n`` rows now."""

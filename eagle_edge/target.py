@@ -121,6 +121,11 @@ class Target:
         return int(lib.ee_target_n_past(self.handle.pointer))
 
     @property
+    def graph_rows(self) -> int:
+        """Rows of the last evaluation's graph, blank ones included."""
+        return int(lib.ee_target_graph_rows(self.handle.pointer))
+
+    @property
     def tap_width(self) -> int:
         """K*E: floats in one row of taps."""
         return len(self.boundaries) * self.n_embd

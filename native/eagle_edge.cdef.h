@@ -114,6 +114,9 @@ ee_status ee_target_set_taps(ee_target * target, const int32_t * boundaries, int
 /* Evaluate N nodes after the committed tokens. parents[i] < i; -1 hangs the node on the last committed token.
  * The results stay readable until the next evaluation; the nodes stay uncommitted until ee_target_commit. */
 ee_status ee_target_eval(ee_target * target, const int32_t * tokens, const int32_t * parents, int32_t n, ee_logits_rows rows, char * err, size_t err_len);
+/* Rows of the last evaluation's graph, blank ones included: small chains share one graph where the kernels can leave rows
+ * out, because llama.cpp builds it anew whenever the number of rows changes. */
+int32_t   ee_target_graph_rows(const ee_target * target);
 /* *out [V]: the logits of one node of the last evaluation, until the next one. */
 ee_status ee_target_logits(ee_target * target, int32_t node, float ** out, char * err, size_t err_len);
 /* out [n, K*E]: the taps of the given nodes of the last evaluation. */

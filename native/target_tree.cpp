@@ -228,6 +228,10 @@ ee_status ee_target_rewind(ee_target * target, int32_t n_past, char * err, size_
     });
 }
 
+int32_t ee_target_graph_rows(const ee_target * target) {
+    return target->batch->batch.n_tokens;
+}
+
 int32_t ee_target_n_past(const ee_target * target) {
     return target->n_past;
 }

@@ -125,7 +125,7 @@ def run(
             backlog.read()
             tree = expand(ids[-1], head.first, head.level, how, 1000)
         before = machine.ms
-        machine.evaluate(len(tree))
+        machine.spend(machine.verify(len(tree)))
         tokens = accepted(tree, text, len(ids))
         if isinstance(how, Policy):
             how.observe(tokens, len(tree), machine.ms - before)

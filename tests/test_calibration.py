@@ -51,7 +51,7 @@ def test_it_follows_a_change() -> None:
 def test_chances_grow_with_the_heads_probability() -> None:
     """Even after contradicting data a likelier token never counts less, and extremes stay finite."""
     calibration = trained(lambda p, d: 1 - p, 300)
-    chances = calibration(np.array([-np.inf, -30.0, -3.0, -1.0, -1e-9, 0.0]), 0)
+    chances = np.array(calibration([-np.inf, -30.0, -3.0, -1.0, -1e-9, 0.0], 0))
     assert np.isfinite(chances).all()
     assert (np.diff(chances) >= 0).all()
     assert (chances > 0).all()
@@ -98,14 +98,27 @@ def test_suffix_counts_survive_their_json() -> None:
         again.restore({"hits": [5.0] * 17, "tries": [1.0] * 17})
 
 
-@pytest.mark.parametrize("intercept", [-1.0, -1e6])
-def test_one_chance_is_one_of_many(intercept: float) -> None:
-    """The quick way for one child says what the way for many says, whatever weights a file brought."""
+@pytest.mark.parametrize("intercept", [-1e6, -1.0, 1e6])
+def test_no_weight_ends_a_text(intercept: float) -> None:
+    """Whatever weights a file brought, chances are numbers between 0 and 1."""
     calibration = HeadCalibration()
     state = calibration.to_json()
     state["weights"][0] = intercept
     calibration.restore(state)
-    logprobs = [-87.0, -3.0, -0.5, -1e-6, 0.0]
-    with np.errstate(over="ignore"):
-        many = calibration(np.array(logprobs), 1)
-    assert [calibration.chance(said, 1) for said in logprobs] == pytest.approx(many.tolist(), abs=1e-12)
+    assert all(0 <= chance <= 1 for chance in calibration([-87.0, -3.0, -0.5, -1e-6, 0.0], 1))
+
+
+def test_other_texts_say_little_about_this_one() -> None:
+    """After hundreds of hits in other texts, some misses in this one are enough, and do not count in the next."""
+    suffixes = SuffixCalibration()
+    for _ in range(300):
+        suffixes.observe(3, 1, 1)
+    suffixes.begin()
+    before = suffixes(3, 1)[0]
+    for _ in range(8):
+        suffixes.observe(3, 0, 1)
+    here = suffixes(3, 1)[0]
+    suffixes.begin()
+    assert before > 0.95
+    assert here < 0.55
+    assert suffixes(3, 1)[0] > 0.9

@@ -33,11 +33,13 @@ def test_a_slow_reader_is_no_cost() -> None:
     assert pace.rate(3.0) > 1 / 3.5
 
 
-def test_kinds_that_were_never_seen_differ_by_nothing() -> None:
-    """Before both kinds are known, none is charged for the other."""
+def test_the_first_round_of_a_kind_replaces_the_guess() -> None:
+    """Until a kind has been seen it takes what it takes on an ordinary laptop; then what it took."""
     pace = Pace()
-    pace.note_rest(*done(Kind.WORKED_OUT, 0.3))
-    assert pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT) == 0.0
+    assert pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT) > pace.more_rest_ms(Kind.HABIT, Kind.IDLE) > 0
+    pace.note_rest(*done(Kind.WORKED_OUT, 0.5))
+    pace.note_rest(*done(Kind.HABIT, 0.4))
+    assert pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT) == pytest.approx(0.1)
 
 
 def test_more_tokens_a_time_make_time_dearer() -> None:
@@ -46,5 +48,6 @@ def test_more_tokens_a_time_make_time_dearer() -> None:
     for _ in range(300):
         fast.note(2.0, 4.5, 3.0)
         slow.note(1.0, 6.0, 3.0)
-    assert fast.rate(3.0) == pytest.approx(4 / 9, rel=1e-3)
-    assert slow.rate(3.0) == pytest.approx(1 / 3)
+    plain = Pace().rate(3.0)
+    assert fast.rate(3.0) == pytest.approx(plain * 4 / 3, rel=0.03)
+    assert slow.rate(3.0) == plain

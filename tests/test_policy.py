@@ -82,28 +82,6 @@ def test_a_useless_head_costs_next_to_nothing(curve: str, sharpness: float) -> N
     assert run(text, machine, 600, learner)[0] > 0.97 / CURVES[curve](1)
 
 
-@pytest.mark.parametrize("skill", [0.6, 1.0])
-def test_a_dear_change_of_size_is_paid_for(skill: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where another number of rows costs a fifth of a row more, it does as well as a policy blind to that.
-
-    A blind one, whose costs contain the changes on average, changes sizes far more often.
-    """
-
-    def speed_and_changes() -> tuple[float, int]:
-        text, machine = Text(skill, 3.0), Machine(CURVES["dear second row"], change=1.0)
-        learner = policy(machine)
-        run(text, machine, 300, learner)
-        speed, sizes = run(text, machine, 400, learner)
-        return speed, int(np.count_nonzero(np.diff(sizes)))
-
-    knowing, n_changes = speed_and_changes()
-    monkeypatch.setattr(Costs, "verified", lambda self, n, ms: self.verify.observe(n, ms))
-    blind, n_blind_changes = speed_and_changes()
-    assert knowing > 0.98 * blind
-    assert n_changes < 0.5 * n_blind_changes
-    assert knowing > 0.98 / CURVES["dear second row"](1)
-
-
 def test_it_comes_back_when_drafting_pays_again() -> None:
     """After a long text where the head was useless, one where it is good is soon drafted at full speed."""
     machine = Machine(CURVES["groups of four"])

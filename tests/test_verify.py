@@ -49,7 +49,7 @@ class Evaluated:
     def __post_init__(self) -> None:
         self.read: list[int] = []
 
-    def logits(self, node: int) -> Float32:
+    def peek(self, node: int) -> Float32:
         self.read.append(node)
         path = self.tree.path(node)[1:]
         return self.table.logits(self.text + [int(self.tree.tokens[at]) for at in path])

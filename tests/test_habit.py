@@ -1,4 +1,4 @@
-"""The size that evaluations stay at, and habits: both have to agree with working everything out."""
+"""Habits have to agree with working everything out."""
 
 from __future__ import annotations
 
@@ -13,41 +13,9 @@ from eagle_edge.expand import Children
 from eagle_edge.growth import Growth, Prices
 from eagle_edge.guesses import ROOT, Guesses
 from eagle_edge.habit import Habit
-from eagle_edge.home import Home
 from eagle_edge.worth import MARGIN
 
 MOST = 12
-
-
-def test_a_home_is_where_most_rounds_gain_most() -> None:
-    """Three rounds of four gain most with two rows: others are excursions, however much they gain."""
-    home = Home(8)
-    for _ in range(100):
-        for gains in 3 * [(0.0, 0.3, 0.1)] + [(0.0, 0.4, 0.8)]:
-            home.note(gains, change=0.2)
-    assert home.rows == 2
-    assert home.gain((0.0, 0.3, 0.2), 0.2) == 0.3
-    assert home.gain((0.0, 0.4, 0.8), 0.2) == 0.4  # 0.8 less the way there and back
-    assert home.gain((0.0, 0.4, 0.9), 0.2) == 0.5
-
-
-def test_nobody_stays_where_nothing_is_gained() -> None:
-    """After a stretch of drafting, rounds without a guess bring it back to a lone row."""
-    home = Home(8)
-    for _ in range(40):
-        home.note((0.0, 0.3), change=0.2)
-    drafting = home.rows
-    for _ in range(80):
-        home.note((0.0,), change=0.2)
-    assert (drafting, home.rows) == (2, 1)
-
-
-def test_changes_are_counted_both_ways() -> None:
-    """From a lone row: staying is free, going home costs one change, and any other size one more for the way home."""
-    home = Home(4)
-    home.rows = 3
-    assert home.changes(1)[1:].tolist() == [1, 2, 1, 2]
-    assert home.changes(3)[1:].tolist() == [2, 2, 0, 2]
 
 
 def growing(steps: list[float]) -> list[float]:
