@@ -58,7 +58,7 @@ def test_the_packaged_model_has_one_graph(packaged_target: Path) -> None:
     """Whatever the size and the one before, logits and taps are those of the larger chain, bit for bit."""
     with Target(packaged_target, TargetParams(n_ctx=512, n_threads=2)) as target:
         target.set_taps([2, 15, 27])
-        target.prefill(np.arange(100, 200))
+        target.prefill(np.arange(100, 200, dtype=np.int32))
         assert graph_rows(target, SIZES) == [ROWS] * len(SIZES)
 
 
@@ -69,7 +69,7 @@ def test_committed_text_is_the_same(packaged_target: Path) -> None:
         last = []
         for sizes in ((1,) * 20, (3, 1, 7, 2, 1, 5, 1)):
             target.rewind(0)
-            target.prefill(np.arange(100, 140))
+            target.prefill(np.arange(100, 140, dtype=np.int32))
             at = 0
             for n in sizes:
                 evaluation = target.eval_tree(chain_of(tokens[at:], n))
@@ -125,7 +125,7 @@ def test_the_end_of_the_context_has_no_room_for_blank_rows(tmp_path: Path) -> No
     """The last positions are evaluated as before, down to the very last."""
     path = make_target(tmp_path / "target.gguf", quant="Q8_0")
     with Target(path, TargetParams(n_ctx=64, n_threads=2)) as target:
-        target.prefill(np.arange(5, 5 + 64 - ROWS))
+        target.prefill(np.arange(5, 5 + 64 - ROWS, dtype=np.int32))
         rows = []
         for _ in range(ROWS):
             target.eval_tree(chain_of(np.array([9, 10], np.int32), 2 if target.n_past < 63 else 1))
@@ -139,7 +139,7 @@ def test_branches_have_graphs_of_their_own(packaged_target: Path) -> None:
     tokens = np.array([100, 101, 102], np.int32)
     tree = Tree(tokens, np.array([-1, 0, 0], np.int32), np.zeros(3, np.float32))
     with Target(packaged_target, TargetParams(n_ctx=256, n_threads=2)) as target:
-        target.prefill(np.arange(200, 240))
+        target.prefill(np.arange(200, 240, dtype=np.int32))
         before = target.eval_tree(chain_of(tokens, 2)).logits(1)
         branches = target.eval_tree(tree)
         assert target.graph_rows == 3

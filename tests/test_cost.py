@@ -107,7 +107,7 @@ def test_the_first_evaluation_of_a_text_teaches_nothing() -> None:
 
 
 def test_sizes_do_not_pay_for_an_accident() -> None:
-    """Two late calls in a row look like a busy machine. Once it is over, sizes seen since and others cost what they did."""
+    """Two late calls in a row look like a busy machine; once it is over, every size costs what it did."""
     costs = CostModel().at(1)
     for _ in range(20):
         for n, ms in ((1, 3.0), (2, 3.5), (4, 5.0)):

@@ -14,7 +14,6 @@ import pytest
 from simulation import N_VOCAB, Text, run
 
 from eagle_edge.config import DraftParams
-from eagle_edge.cost import Costs
 from eagle_edge.policy import Policy
 from eagle_edge.replay import Machine
 from eagle_edge.round import Kind
