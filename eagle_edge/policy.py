@@ -53,7 +53,7 @@ _LONGEST_SUFFIX = 32  # tokens
 _LONG = 4  # tokens of a repetition that is always worth a closer look
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
 _TEACHING = 4  # ordinary rounds of which one is learnt from
-_HABITUAL = 16  # rounds that a habit lasts
+_HABITUAL = 48  # rounds that a habit lasts
 _VERSION = 4  # of what is kept between runs
 
 
