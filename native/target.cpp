@@ -45,7 +45,7 @@ void make_context(ee_target & t) {
     t.parents.clear();
     t.stream_length.clear();
     const bool on_our_kernels = t.native_attention && t.params.n_gpu_layers == 0 && !t.by_callback;
-    const bool has_room       = std::min(t.params.n_batch, t.params.n_streams) >= GRAPH_ROWS && !t.params.separate_streams;
+    const bool has_room       = std::min(t.params.n_ubatch, t.params.n_streams) >= GRAPH_ROWS && !t.params.separate_streams;
     t.pads = on_our_kernels && has_room && t.info.can_branch && !t.params.pair_single_row ? answer::unknown : answer::no;
 }
 

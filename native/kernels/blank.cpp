@@ -63,7 +63,7 @@ static bool is_stored(const ggml_tensor * t) {
 }
 
 void blank_rows::plan(ggml_tensor * op, bool ours) {
-    if (last != nullptr) {
+    if (last != nullptr && !is_stored(last)) {
         take(rows_of(last)); // it is not the last, which stays whole
     }
     if (op->op == GGML_OP_GET_ROWS && op->src[1]->op == GGML_OP_NONE) {
@@ -75,14 +75,14 @@ void blank_rows::plan(ggml_tensor * op, bool ours) {
 }
 
 // Of what llama.cpp copies out of the buffer, only the wanted rows of the last product.
-static void (*read_all)(ggml_backend_buffer_t, const ggml_tensor *, void *, size_t, size_t);
+static std::atomic<decltype(ggml_backend_buffer::get_tensor)> read_all{nullptr};
 
 static void read_wanted(ggml_backend_buffer_t buffer, const ggml_tensor * t, void * data, size_t offset, size_t size) {
     if (running != nullptr && t == running->last) {
         const size_t end = running->wanted * t->nb[1];
         size = std::min(size, end - std::min(end, offset));
     }
-    read_all(buffer, t, data, offset, size);
+    read_all.load()(buffer, t, data, offset, size);
 }
 
 void blank_rows::computes(ggml_tensor * op) {
