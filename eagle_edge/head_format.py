@@ -21,6 +21,11 @@ MAX_LAYERS = 64
 MAX_VOCAB = 1 << 22
 
 
+def _is_positive(value: float) -> bool:
+    """Also as the 32-bit float that a GGUF holds."""
+    return 1e-37 < value < 1e37
+
+
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
     """How the head stretches its rotary embedding; ``kind`` is "linear" or "yarn".
@@ -38,8 +43,10 @@ class RopeScaling:
     def __post_init__(self) -> None:
         if self.kind not in ("linear", "yarn"):
             raise ValueError(f"rope scaling {self.kind!r} is not known; known are linear and yarn")
-        if not self.factor > 0 or not self.attention_factor > 0:
+        if not _is_positive(self.factor) or not _is_positive(self.attention_factor):
             raise ValueError(f"rope scaling needs positive factors, got {self.factor} and {self.attention_factor}")
+        if not max(abs(self.beta_fast), abs(self.beta_slow)) < 1e37:
+            raise ValueError(f"rope scaling cannot have betas of {self.beta_fast} and {self.beta_slow}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ class HeadConfig:
             out.append(f"n_vocab is {self.n_vocab}, at most {MAX_VOCAB} are supported")
         if self.n_draft_vocab > self.n_vocab:
             out.append(f"n_draft_vocab {self.n_draft_vocab} is larger than n_vocab {self.n_vocab}")
-        if not self.rms_eps > 0 or not self.rope_theta > 0:
+        if not _is_positive(self.rms_eps) or not _is_positive(self.rope_theta):
             out.append(f"rms_eps {self.rms_eps} and rope_theta {self.rope_theta} must be positive")
         if self.sliding_window < 0:
             out.append(f"sliding_window is {self.sliding_window}")

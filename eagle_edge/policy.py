@@ -84,7 +84,6 @@ class Policy:
         self._usual_gain = 0.0  # running mean
         self._asked_at = -2  # the round that last asked the head
         self._warm = False  # whether the round before did
-        self._habit: Habit | None = None
         self.n_rounds = 0
         self.start()
 
@@ -95,6 +94,7 @@ class Policy:
             chances.suffixes.begin()
         self._index = SuffixIndex()
         self._longest_suffix = _LONGEST_SUFFIX if repetitions else 0
+        self._habit: Habit | None = None
         self._round = Round()
 
     # -- one round -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tiny
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -64,6 +64,8 @@ def outcome(layout: Layout, target: Path) -> str:
 
 
 @SETTINGS
+@example(name="angelslim", changes={"rms_norm_eps": 5e-324})  # 0 as a 32-bit float
+@example(name="angelslim", changes={"rms_norm_eps": 3.4028235677973366e38})  # infinite
 @given(name=st.sampled_from(sorted(LAYOUTS)), changes=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=3))
 def test_any_configuration(name: str, changes: dict[str, Any], target: Path) -> None:
     """A key of any value is understood, refused, or changes nothing."""
