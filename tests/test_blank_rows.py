@@ -19,7 +19,7 @@ from eagle_edge.tree import Tree, chain
 pytestmark = pytest.mark.native
 
 ROWS = 7  # of the shared graph
-LONE = 8  # evaluations of single nodes after which the graph is theirs
+LONE = 4  # evaluations of single nodes after which the graph is theirs
 
 
 @pytest.fixture(autouse=True)
