@@ -39,17 +39,14 @@ class HeadCalibration:
 
     def __call__(self, logprob: Iterable[float], depth: int) -> list[float]:
         """The probabilities of children by ``logprob``, whose parent lies ``depth`` below the root."""
-        start, slope = self._line(depth)
+        weights = self._as_list
+        start, slope = weights[0] + weights[2 + min(depth, _DEPTHS - 1)], weights[1]
         out = []
         for said in logprob:
             bounded = min(said, _SUREST)
             logit = max(bounded - math.log(-math.expm1(bounded)), _UNLIKELIEST)
             out.append(1 / (1 + math.exp(min(-start - slope * logit, 700.0))))  # restored weights may be any numbers
         return out
-
-    def _line(self, depth: int) -> tuple[float, float]:
-        weights = self._as_list
-        return weights[0] + weights[2 + min(depth, _DEPTHS - 1)], weights[1]
 
     def observe(self, logprob: Sequence[float], depth: Sequence[int], accepted: Sequence[bool]) -> None:
         """Learn from one round: children of accepted nodes, and which of them the target chose."""

@@ -122,7 +122,7 @@ class Curve:
         expected, slope = self._lists[0], (self._lists[0][-1] - self._lists[0][1]) / max(1, self.n_max - 1)
         return (expected[-1] + slope * (n - self.n_max)) * self.busy
 
-    def first(self, n: int, *, optimistic: bool = False) -> list[float]:
+    def up_to(self, n: int, *, optimistic: bool = False) -> list[float]:
         """[n + 1] milliseconds by rows; optimistic: as little as they may cost by all that was seen."""
         if self._stale >= _REFRESH:
             self._fit()

@@ -273,7 +273,7 @@ class Policy:
 
     def _prices(self, costs: Costs) -> Prices:
         rate = self._pace.rate(costs.verify.at(1))
-        verify_ms, level_ms = costs.verify.first(self.params.total), costs.level.first(self.params.top_k)
+        verify_ms, level_ms = costs.verify.up_to(self.params.total), costs.level.up_to(self.params.top_k)
         return Prices(rate, verify_ms, level_ms, self.params.total - 1)
 
     def _is_short(self) -> bool:
@@ -357,7 +357,7 @@ class Policy:
         this.n_nodes, this.ordinary_ms = n + 1, prices.verify_ms[n + 1]
         if self.n_rounds % _LOOKS or self._explored_ms > _EXPLORING * self._spent_ms:
             return n
-        hoped = this.guesses.gains(prices.most, costs.verify.first(self.params.total, optimistic=True), prices.rate)
+        hoped = this.guesses.gains(prices.most, costs.verify.up_to(self.params.total, optimistic=True), prices.rate)
         return hoped.index(max(hoped))
 
     # -- what was learnt -----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ _MORE_TREES = (3, 2, 1, 2, 1)  # where evaluations are quick, sizes near each ot
 _QUICK_MS = 20.0
 _LEVELS = (1, 8)  # nodes
 _PAIRS = (3, 32)  # 32 as after a pause
-_SETTLING_S = 3.0  # that the weights may take, at most, before anything is timed
+_SETTLING_S = 2.0  # that the weights may take, at most, before anything is timed
 _RUNS = 3  # the first builds graphs, and any may be disturbed
 
 

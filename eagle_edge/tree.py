@@ -40,8 +40,9 @@ class Tree:
 
     def __post_init__(self) -> None:
         n = len(self.tokens)
-        if self.parent.base is _CHAIN and n == len(self.parent) == len(self.logprob):
-            return  # by construction, and most trees are
+        shared = self.parent.base is _CHAIN and 0 < n == len(self.parent) == len(self.logprob)
+        if shared and self.parent[0] == -1 and self.parent[-1] == n - 2:
+            return  # parents i - 1, as most trees have: other slices of the shared ones begin or end elsewhere
         if n == 0 or len(self.parent) != n or len(self.logprob) != n:
             raise ValueError(f"a tree needs equally long arrays, got {n}, {len(self.parent)}, {len(self.logprob)}")
         if self.parent[0] != -1 or (n > 1 and (self.parent[1:].min() < 0 or (self.parent >= np.arange(n)).any())):

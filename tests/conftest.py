@@ -37,3 +37,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def native_kernels() -> Iterator[None]:
+    """Native kernels for every model a test loads; skipped where there are none."""
+    from eagle_edge.kernels import choose_kernels, kernel_note
+
+    if not choose_kernels("auto"):
+        pytest.skip(f"no native kernels: {kernel_note()}")
+    yield
+    choose_kernels("auto")

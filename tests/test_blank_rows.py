@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,13 @@ import pytest
 from tiny import make_target
 
 from eagle_edge.config import TargetParams
-from eagle_edge.kernels import choose_kernels, kernel_note
 from eagle_edge.target import TapRoute, Target
 from eagle_edge.tree import Tree, chain
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("native_kernels")]
 
 ROWS = 7  # of the shared graph
 LONE = 4  # evaluations of single nodes after which the graph is theirs
-
-
-@pytest.fixture(autouse=True)
-def native() -> Iterator[None]:
-    if not choose_kernels("auto"):
-        pytest.skip(f"no native kernels: {kernel_note()}")
-    yield
-    choose_kernels("auto")
 
 
 def chain_of(tokens: npt.NDArray[np.int32], n: int) -> Tree:
@@ -60,6 +51,24 @@ def test_the_packaged_model_has_one_graph(packaged_target: Path) -> None:
         target.set_taps([2, 15, 27])
         target.prefill(np.arange(100, 200, dtype=np.int32))
         assert graph_rows(target, SIZES) == [ROWS] * len(SIZES)
+
+
+def test_blank_rows_are_left_out(packaged_target: Path) -> None:
+    """Where llama.cpp keeps the logits of all rows, those beyond the wanted ones are still the last evaluation's."""
+    tokens = np.arange(5, 5 + ROWS, dtype=np.int32)
+    with Target(packaged_target, TargetParams(n_ctx=512, n_threads=2)) as target:
+        target.prefill(np.arange(100, 140, dtype=np.int32))
+        target.eval_tree(chain_of(tokens, 2))  # looks at the graph
+        whole = target.eval_tree(chain_of(tokens, ROWS))
+        before = [whole.logits(node) for node in range(ROWS)]
+        others = chain_of(tokens + 400, 2)
+        address = target.eval_tree(others).peek(0).ctypes.data
+        assert target.graph_rows == ROWS
+        kept = np.ctypeslib.as_array((ctypes.c_float * (ROWS * target.n_vocab)).from_address(address))
+        rows = kept.reshape(ROWS, target.n_vocab)
+        assert not np.array_equal(rows[1], before[1])
+        for node in range(2, ROWS):
+            np.testing.assert_array_equal(rows[node], before[node])
 
 
 def test_committed_text_is_the_same(packaged_target: Path) -> None:

@@ -36,8 +36,8 @@ def test_one_size_alone_does_not_make_the_others_free() -> None:
     """After one kind of call more rows are expected to cost more, and hoped to cost the same up to twice as many."""
     curve = taught({1: 5})
     assert curve.at(8) > 6
-    assert curve.first(256, optimistic=True)[2] == pytest.approx(5)
-    assert curve.first(256, optimistic=True)[3] > 5
+    assert curve.up_to(256, optimistic=True)[2] == pytest.approx(5)
+    assert curve.up_to(256, optimistic=True)[3] > 5
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.floats(0.01, 100)), min_size=1, max_size=60))
@@ -46,7 +46,7 @@ def test_more_rows_never_cost_less(calls: list[tuple[int, float]]) -> None:
     curve = Curve(64)
     for n, ms in calls:
         curve.observe(n, ms)
-    expected, hoped = np.array(curve.first(64)), np.array(curve.first(64, optimistic=True))
+    expected, hoped = np.array(curve.up_to(64)), np.array(curve.up_to(64, optimistic=True))
     assert (np.diff(expected[1:]) >= -1e-9).all()
     assert (hoped[1:] <= expected[1:] + 1e-9).all()
     assert expected[1] > 0

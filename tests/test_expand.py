@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eagle_edge.config import DraftParams
 from eagle_edge.expand import Children, Int32, expand
-from eagle_edge.tree import Tree
+from eagle_edge.tree import Tree, chain
 
 ROOT = 7
 Path = tuple[int, ...]
@@ -159,3 +159,12 @@ def test_chain_settings() -> None:
     assert [DraftParams.chain(n).total for n in (0, 1, 4)] == [1, 2, 5]
     for n in range(5):
         assert len(RandomHead(0, 9, 1.0).tree(DraftParams.chain(n))) == n + 1
+
+
+def test_a_part_of_a_chain_is_no_chain() -> None:
+    """The parents of chains are shared and not looked at again; other slices of them are."""
+    parents = chain(1, [2, 3, 4, 5]).parent
+    assert len(Tree(np.arange(3, dtype=np.int32), parents[:3], np.zeros(3, np.float32))) == 3
+    for part in (parents[1:4], parents[::2], parents[3:0:-1]):
+        with pytest.raises(ValueError, match="an earlier node"):
+            Tree(np.arange(len(part), dtype=np.int32), part, np.zeros(len(part), np.float32))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,21 +11,12 @@ import pytest
 from tiny import make_target
 
 from eagle_edge.config import TargetParams
-from eagle_edge.kernels import choose_kernels, kernel_note
 from eagle_edge.target import Target
 from eagle_edge.tree import Tree, chain
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("native_kernels")]
 
 Float32 = npt.NDArray[np.float32]
-
-
-@pytest.fixture(autouse=True)
-def native() -> Iterator[None]:
-    if not choose_kernels("auto"):
-        pytest.skip(f"no native kernels: {kernel_note()}")
-    yield
-    choose_kernels("auto")
 
 
 def logits(target: Target, tree: Tree) -> Float32:
