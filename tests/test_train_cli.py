@@ -70,7 +70,7 @@ def test_questions_that_are_not_there_are_said_before_anything_is_done(tmp_path:
 def test_a_head_to_start_from_brings_its_shape(tmp_path: Path) -> None:
     """Options that would ask for another one are a usage error."""
     pytest.importorskip("torch")
-    options = ["--target", "a.gguf", "-o", str(tmp_path / "run"), "--start-from", "head.gguf", "--draft-vocab", "99"]
+    options = ["--target", "a.gguf", "-o", str(tmp_path / "run"), "--start-from", "head.gguf", "--tap-layers", "1"]
     result = CliRunner().invoke(app, options)
     assert result.exit_code == 2
     assert "leave out" in result.stderr

@@ -87,6 +87,26 @@ def test_training_goes_on_from_the_head(
     assert "Started from checkpoint" in (tmp_path / "run" / "MODEL_CARD.md").read_text(encoding="utf-8")
 
 
+def test_a_head_to_start_from_can_be_narrowed(
+    checkpoint: tuple[Path, Head], vocabulary: Vocabulary, tiny_target: Path, tmp_path: Path, prompts: Path
+) -> None:
+    """Of its tokens those stay that the answers have most of, in their old order, with their rows of the output."""
+    source, head = checkpoint
+    size = CONFIG.n_draft_vocab // 2
+    counts = np.random.default_rng(3).random(N_VOCAB)
+    start = read_start(source, tiny_target, tmp_path).narrowed(counts, size)
+    kept = sorted(vocabulary.ids.tolist(), key=lambda token: -counts[token])[:size]
+    assert start.ids.tolist() == [token for token in vocabulary.ids.tolist() if token in kept]
+    for row, token in enumerate(start.ids.tolist()):
+        whole = head.lm_head.weight[vocabulary.ids.tolist().index(token)]
+        torch.testing.assert_close(start.weights["lm_head.weight"][row], whole, atol=0, rtol=0)
+    run = dataclasses.replace(tiny_run(tiny_target, tmp_path / "run", prompts), start_from=str(source))
+    header = read_header(train(dataclasses.replace(run, start_vocab=size), Silent()))
+    assert HeadConfig.from_metadata(header) == dataclasses.replace(CONFIG, n_draft_vocab=size)
+    assert set(read_draft_vocab(CONFIG, header)) < set(vocabulary.ids.tolist())
+    assert start.narrowed(counts, size) is start
+
+
 def test_a_head_that_does_not_fit_is_one_line(tiny_target: Path, tiny_head: Path, tmp_path: Path) -> None:
     """Another target's head, the target itself, and a head with an embedding of its own are refused by name."""
     wide = make_target(tmp_path / "wide.gguf", n_embd=96)

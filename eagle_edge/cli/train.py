@@ -54,7 +54,10 @@ def train_command(
     prompts: PromptFiles = None,
     start_from: Annotated[
         Path | None,
-        typer.Option(help="Go on training this head, a GGUF or a checkpoint's folder; it keeps shape and vocabulary."),
+        typer.Option(
+            help="Go on training this head, a GGUF or a checkpoint's folder; it keeps its shape, and of its vocabulary "
+            "what is said most often where --draft-vocab is smaller."
+        ),
     ] = None,
     own_share: Annotated[float, typer.Option(help="Share of prompts the target writes itself.")] = 0.85,
     budget: Annotated[
@@ -100,9 +103,10 @@ def train_command(
     if recipe not in RECIPES:
         raise typer.BadParameter(f"--recipe takes {', '.join(RECIPES)}, got {recipe!r}")
     base = RECIPES[recipe]
-    if start_from is not None and (draft_vocab is not None or tap_layers is not None):
-        raise typer.BadParameter("--start-from takes over the head's shape; leave out --draft-vocab and --tap-layers")
-    if draft_vocab is None:
+    if start_from is not None and tap_layers is not None:
+        raise typer.BadParameter("--start-from takes over the head's shape; leave out --tap-layers")
+    start_vocab = draft_vocab or 0 if start_from is not None else 0
+    if draft_vocab is None or start_from is not None:
         draft_vocab = min(base.head.n_draft_vocab, 4096) if 0 < seconds < 600 else base.head.n_draft_vocab
     if questions is not None and not questions.is_dir():
         raise typer.BadParameter(f"--questions takes a folder of .jsonl files, got {questions}")
@@ -113,6 +117,7 @@ def train_command(
         output=str(output),
         seed=seed,
         start_from=str(start_from or ""),
+        start_vocab=start_vocab,
         recipe=recipe,
         budget_seconds=seconds,
         online=online,

@@ -187,14 +187,16 @@ class TrainParams:
     """One run: a target file, a folder for all it makes, a seed, the recipe's name, and the three parts above.
 
     ``start_from`` is a head to go on from, a GGUF or a checkpoint's folder: its shape and draft vocabulary are taken
-    over and ``head`` is not used; empty starts a new one. ``budget_seconds`` is the time for all of it, 0 for no limit.
-    ``online`` stores no features and has the target read each batch again.
+    over and ``head`` is not used; empty starts a new one. ``start_vocab`` keeps only so many of its tokens, those said
+    most often, 0 all of them. ``budget_seconds`` is the time for all of it, 0 for no limit. ``online`` stores no
+    features and has the target read each batch again.
     """
 
     target: str
     output: str
     seed: int = 0
     start_from: str = ""
+    start_vocab: int = 0
     recipe: str = "eagle3"
     budget_seconds: float = 0.0
     online: bool = False
@@ -205,6 +207,7 @@ class TrainParams:
 
     def __post_init__(self) -> None:
         budget = self.budget_seconds
+        _check(self.start_vocab >= 0, "start_vocab", self.start_vocab, "0 or more")
         _check(budget == 0 or budget >= MIN_BUDGET, "budget_seconds", budget, f"at least {MIN_BUDGET}, or 0 for none")
 
     def save(self, path: Path) -> None:

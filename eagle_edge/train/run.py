@@ -116,11 +116,12 @@ class _Run:
         goal = Goal(self.params, self.clock, self._training_speed, self._show)
         record(self.params, self.taps, self.weights, self.folder, goal, self._stage)
         corpus = self._corpus()
+        self.start = self._narrowed(corpus)
         vocabulary = self._vocabulary(corpus)
         covered = f"{len(vocabulary.ids)} tokens cover {vocabulary.coverage:.1%} of the answers"
         self._stage("vocabulary", 1.0, covered)
         trainer = Trainer(
-            self._head(vocabulary, corpus).to(_device()),
+            self._head(self.start, vocabulary, corpus).to(_device()),
             corpus,
             vocabulary,
             self.params.loop,
@@ -154,10 +155,11 @@ class _Run:
         """Answer tokens a second that training gets through, tried on the answers so far."""
         self._stage("plan", 0.0, "measuring the speed of training")
         corpus = self._corpus()
+        start = self._narrowed(corpus)
         counts = corpus.counts(self.weights.n_vocab)
-        ids = self.start.ids if self.start else choose(counts, self._n_draft_vocab()).ids
+        ids = start.ids if start else choose(counts, self._n_draft_vocab()).ids
         vocabulary = Vocabulary(ids, self.weights.n_vocab, 0.0)
-        head = self._head(vocabulary, corpus).to(_device())
+        head = self._head(start, vocabulary, corpus).to(_device())
         with tempfile.TemporaryDirectory() as scratch:
             trainer = Trainer(head, corpus, vocabulary, self.params.loop, self.params.seed, Path(scratch))
             return trainer.speed(MEASURED_STEPS)
@@ -172,6 +174,12 @@ class _Run:
         if not self.params.online:
             raise EagleEdgeError(f"{self.folder}: its answers were stored without features; go on with --online")
         return LiveCorpus(shards, Path(self.params.target), self.taps, self.params.loop.n_ctx)
+
+    def _narrowed(self, corpus: Corpus) -> WarmStart | None:
+        """The head to go on from, with as many tokens as are wanted."""
+        if self.start is None or self.params.start_vocab == 0:
+            return self.start
+        return self.start.narrowed(corpus.counts(self.weights.n_vocab), self.params.start_vocab)
 
     def _vocabulary(self, corpus: Corpus) -> Vocabulary:
         """The draft vocabulary: that of the head to go on from, or chosen once."""
@@ -191,11 +199,11 @@ class _Run:
         """R; 0 in the settings stands for every token."""
         return min(self.params.head.n_draft_vocab or self.weights.n_vocab, self.weights.n_vocab)
 
-    def _head(self, vocabulary: Vocabulary, corpus: Corpus) -> Head:
+    def _head(self, start: WarmStart | None, vocabulary: Vocabulary, corpus: Corpus) -> Head:
         """The head before its first step: the one to go on from, or a new one."""
-        if self.start is not None:
-            head = Head(self.start.config, self.weights.embedding, self.weights.output)
-            head.load_state_dict(self.start.weights)
+        if start is not None:
+            head = Head(start.config, self.weights.embedding, self.weights.output)
+            head.load_state_dict(start.weights)
             return head
         config = head_config(self.params, self.taps, self.weights, len(vocabulary.ids))
         head = Head(config, self.weights.embedding, self.weights.output)

@@ -6,7 +6,7 @@ The run keeps the head as a GGUF of its own, so that it can be continued when th
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gguf
@@ -37,6 +37,24 @@ class WarmStart:
     config: HeadConfig
     ids: np.ndarray
     weights: dict[str, Tensor]
+
+    def narrowed(self, counts: np.ndarray, size: int) -> WarmStart:
+        """The same head with only the ``size`` of its tokens that are said most often; with all where it has no more.
+
+        Args:
+            counts: [V] how often each token is said.
+            size: R of the narrower head, at least 1.
+
+        Raises:
+            PairError: it has no output matrix of its own, as EAGLE-1.
+        """
+        if size >= len(self.ids):
+            return self
+        if "lm_head.weight" not in self.weights:
+            raise PairError("an EAGLE-1 head proposes every token of its target; leave out --draft-vocab")
+        kept = np.sort(np.argsort(-counts[self.ids], kind="stable")[:size])
+        weights = {**self.weights, "lm_head.weight": self.weights["lm_head.weight"][torch.from_numpy(kept)]}
+        return WarmStart(replace(self.config, n_draft_vocab=size), self.ids[kept], weights)
 
 
 def read_start(source: Path, target: Path, folder: Path) -> WarmStart:
