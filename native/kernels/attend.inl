@@ -108,7 +108,8 @@ template <int T = isa::VECTORS_SUMMED> int accumulate_some(const attention_task 
     return T;
 }
 
-// The same for so few vectors that values are not worth storing as doubles first: LANES dimensions at a time.
+// The same for so few vectors that their sums fit in registers beside values that are converted as they are read, LANES
+// dimensions at a time: storing the values as doubles first takes longer than adding them up.
 template <int TYPE, int T> void accumulate_once(const attention_task & task, const attention_scratch & s, int first, int cell) {
     constexpr int N = isa::LANES / isa::DOUBLES;
     const isa::floats rounder = isa::all(VALUE_ROUNDER);
@@ -138,7 +139,7 @@ template <int TYPE, int T> void accumulate_once(const attention_task & task, con
     }
 }
 
-template <int TYPE, int T = isa::VECTORS_SUMMED>
+template <int TYPE, int T = isa::VECTORS_AT_ONCE>
 void accumulate_few(const attention_task & task, const attention_scratch & s, int first, int n, int cell) {
     if constexpr (T > 0) {
         if (n == T) {
@@ -164,7 +165,7 @@ template <int TYPE> void sum_cells(const attention_task & task, cell_share share
                 end = t + 1;
             }
         }
-        if (end - begin <= isa::VECTORS_SUMMED) {
+        if (end - begin <= isa::VECTORS_AT_ONCE) {
             accumulate_few<TYPE>(task, s, begin, end - begin, cell);
             continue;
         }

@@ -112,6 +112,7 @@ struct isa {
 
     static constexpr int DOUBLES = 4;
     static constexpr int VECTORS_SUMMED = 2;
+    static constexpr int VECTORS_AT_ONCE = 6;
     static doubles all_doubles(double x) { return _mm256_set1_pd(x); }
     static doubles load_doubles(const double * p) { return _mm256_loadu_pd(p); }
     static void    store_doubles(double * p, doubles x) { _mm256_storeu_pd(p, x); }

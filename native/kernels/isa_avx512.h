@@ -85,6 +85,7 @@ struct isa {
 
     static constexpr int DOUBLES = 8;
     static constexpr int VECTORS_SUMMED = 4;
+    static constexpr int VECTORS_AT_ONCE = 12;
     static doubles all_doubles(double x) { return _mm512_set1_pd(x); }
     static doubles load_doubles(const double * p) { return _mm512_loadu_pd(p); }
     static void    store_doubles(double * p, doubles x) { _mm512_storeu_pd(p, x); }

@@ -84,6 +84,7 @@ struct isa {
 
     static constexpr int DOUBLES = 2;
     static constexpr int VECTORS_SUMMED = 4;
+    static constexpr int VECTORS_AT_ONCE = 8;
     static doubles all_doubles(double x) { return vdupq_n_f64(x); }
     static doubles load_doubles(const double * p) { return vld1q_f64(p); }
     static void    store_doubles(double * p, doubles x) { vst1q_f64(p, x); }
