@@ -86,6 +86,7 @@ class Draft:
         self.vocab, pointer = out_array((self.config.n_draft_vocab,), np.int32)
         call(lib.ee_draft_vocab, self.handle.pointer, pointer)
         self._tap_width = len(self.config.taps) * self.config.n_embd_target
+        self._best = out_array((self.max_top_k,), np.int32), out_array((self.max_top_k,), np.float32)
         self._first: Children | None = None
 
     @property
@@ -117,16 +118,14 @@ class Draft:
         if rows.shape != (len(tokens), self._tap_width):
             raise ValueError(f"taps should have shape {(len(tokens), self._tap_width)}, not {rows.shape}")
         self._first = None
-        top_k = self.max_top_k if last else 0
-        ids, ids_pointer = out_array((top_k,), np.int32)
-        logprobs, logprobs_pointer = out_array((top_k,), np.float32)
+        (ids, ids_pointer), (logprobs, logprobs_pointer) = self._best
         call(
             lib.ee_draft_extend,
             self.handle.pointer,
             tokens_pointer,
             rows_pointer,
             len(tokens),
-            top_k,
+            self.max_top_k if last else 0,
             ids_pointer,
             logprobs_pointer,
         )
@@ -207,7 +206,7 @@ class Draft:
 
     @property
     def first(self) -> Children:
-        """The children of the last pair: [max_top_k] tokens and log-probabilities, best first.
+        """The children of the last pair: [max_top_k] tokens and log-probabilities, best first, until the next pair.
 
         Raises:
             ValueError: nothing is committed since the last rewind.

@@ -112,6 +112,7 @@ class Target:
         self.n_evals = 0
         self._governor = Governor(params.n_threads) if params.make_room else None
         self._n_threads = params.n_threads
+        self._pieces: dict[tuple[int, bool], bytes] = {}  # by token and whether control tokens are wanted
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
@@ -246,10 +247,13 @@ class Target:
 
     def piece(self, token: int, special: bool = False) -> bytes:
         """The bytes of one token; control tokens are empty unless ``special``."""
+        known = self._pieces.get((token, special))
+        if known is not None:
+            return known
         n_out = ffi.new("int32_t *")
         out = ffi.new("char[]", 512)
         call(lib.ee_token_piece, self.handle.pointer, token, special, out, len(out), n_out)
-        return bytes(ffi.buffer(out, n_out[0]))
+        return self._pieces.setdefault((token, special), bytes(ffi.buffer(out, n_out[0])))
 
     def is_end(self, token: int) -> bool:
         """Whether the token ends generation."""

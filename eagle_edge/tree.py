@@ -74,6 +74,9 @@ class Tree:
 
     def child(self, node: int, token: int) -> int | None:
         """The child of ``node`` that proposes ``token``, or None."""
+        if self.parent.base is _CHAIN:
+            following = node + 1
+            return following if following < len(self) and self.tokens[following] == token else None
         if len(self) > _FEW:
             hits = np.flatnonzero((self.parent == node) & (self.tokens == token))
             return int(hits[0]) if len(hits) else None
