@@ -135,11 +135,10 @@ class Policy:
         listens = head is not None and backlog is not None and len(backlog) > 0
         if not this.suffix and not (listens and chances.worth[False].asks()):
             return self._idle(ids, costs)
-        this.samples = noise is not None
-        asked = listens and not this.suffix
+        this.samples, asked, shared = noise is not None, listens and not this.suffix, NO_NOISE
         if asked and head is not None and backlog is not None:
-            this.noisy = this.samples and self._same_noise.chooses()
-            tree = None if this.noisy else self._by_habit(ids, head, backlog)
+            shared = self._shared_noise(noise, temperature)
+            tree = self._by_habit(ids, head, backlog, shared)
             if tree is not None:
                 return tree
         prices = self._prices(costs)
@@ -149,10 +148,9 @@ class Policy:
             chances.short.note(without - prices.rate * self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.IDLE))
         worth = chances.worth[without > 0]
         if listens and not asked and worth.asks():
-            asked = True
-            this.noisy = this.samples and self._same_noise.chooses()
+            asked, shared = True, self._shared_noise(noise, temperature)
         if asked and head is not None and backlog is not None:
-            self._ask(head, backlog, prices, room, Noise(noise, temperature) if this.noisy else NO_NOISE)
+            self._ask(head, backlog, prices, room, shared)
             self._form_habit(prices)
         elif without == 0:
             self._note_pace(this, 0.0, 0, prices)
@@ -170,15 +168,24 @@ class Policy:
         n = self._explore(n, gains[n], costs, prices)
         return this.guesses.tree(ids[-1], n)
 
-    def _by_habit(self, ids: Sequence[int], head: Head, backlog: Backlog) -> Tree | None:
+    def _shared_noise(self, noise: Callable[[int], Float32] | None, temperature: float) -> Noise:
+        """What the head is given to guess with this time."""
+        self._round.noisy = noise is not None and self._same_noise.chooses()
+        return Noise(noise, temperature) if self._round.noisy else NO_NOISE
+
+    def _by_habit(self, ids: Sequence[int], head: Head, backlog: Backlog, noise: Noise) -> Tree | None:
         """The tree of a round like others before, or None where it has to be worked out, with the head read."""
         this, habit = self._round, self._habit
         if habit is None or habit.until <= self.n_rounds or self._since_lone >= self._compare:
             return None
         chances = self._chances[this.drawn]
-        self._read(head, backlog)
+        try:
+            noise.perturb(head, 1)
+            self._read(head, backlog)
+        finally:
+            noise.stop(head)
         tokens, logprob = head.first
-        first, second, *_ = *chances.heads[False](logprob[:2].tolist(), 0), 0.0
+        first, second, *_ = *chances.heads[this.noisy](logprob[:2].tolist(), 0), 0.0
         n = habit.n_nodes(first, second)
         if n is None:
             return None
@@ -322,8 +329,8 @@ class Policy:
             return children
 
         try:
-            noise.perturb(head, 1)
             if len(backlog) > 0:
+                noise.perturb(head, 1)
                 self._read(head, backlog)
             first = head.first
             tokens, said = (each[: self.params.top_k].tolist() for each in first)
@@ -332,11 +339,8 @@ class Policy:
         finally:
             noise.stop(head)
         this.kind = Kind.WORKED_OUT
-        if this.noisy:  # there is no habit to save the work
-            this.draft_ms += self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.IDLE)
-        else:
-            this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE)
-            this.levels_ms += self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
+        this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE)
+        this.levels_ms += self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
         this.draft_ms += this.levels_ms
 
     def _note_pace(self, this: Round, gain: float, n: int, prices: Prices) -> None:

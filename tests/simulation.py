@@ -109,16 +109,20 @@ def accepted(tree: Tree, text: Text, position: int) -> list[int]:
 
 
 def run(
-    text: Text, machine: Machine, n_tokens: int, how: Policy | DraftParams, with_head: bool = True
+    text: Text, machine: Machine, n_tokens: int, how: Policy | DraftParams, with_head: bool = True, noisy: bool = False
 ) -> tuple[float, list[int]]:
-    """Tokens per millisecond of a generation, and the nodes of each tree, root included."""
+    """Tokens per millisecond of a generation, and the nodes of each tree, root included.
+
+    Where it is ``noisy`` the target has noise for the head, which says the same with it here.
+    """
+    noise = (lambda depth: np.zeros(N_VOCAB, np.float32)) if noisy else None
     head, start, sizes = SimulatedHead(text, machine), machine.ms, []
     backlog = Backlog(head)
     ids = [text.token(0), text.token(1)]
     backlog.add(0, ids[1:], np.zeros((1, 1), np.float32))
     while len(ids) < n_tokens:
         if isinstance(how, Policy):
-            tree = how.propose(ids, 1000, 1, head if with_head else None, backlog)
+            tree = how.propose(ids, 1000, 1, head if with_head else None, backlog, noise)
         elif how.total == 1:
             tree = Tree(np.array(ids[-1:], np.int32), np.array([-1], np.int32), np.zeros(1, np.float32))
         else:

@@ -207,7 +207,8 @@ def test_sampled_chains_have_the_length_that_pays() -> None:
     assert lengths[0] == 0
 
 
-def test_ordinary_rounds_are_repeated_by_habit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("noisy", [False, True])
+def test_ordinary_rounds_are_repeated_by_habit(noisy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a chain of one is what pays, most rounds are not worked out, and the text comes as fast as if all were."""
 
     def speed_and_kinds() -> tuple[float, Counter[Kind]]:
@@ -217,7 +218,7 @@ def test_ordinary_rounds_are_repeated_by_habit(monkeypatch: pytest.MonkeyPatch) 
             Counter[Kind](),
         )
         learner = policy(machine)
-        run(text, machine, 300, learner)
+        run(text, machine, 300, learner, noisy=noisy)
         observe = learner.observe
 
         def observed(*args: Any) -> None:
@@ -225,7 +226,7 @@ def test_ordinary_rounds_are_repeated_by_habit(monkeypatch: pytest.MonkeyPatch) 
             observe(*args)
 
         monkeypatch.setattr(learner, "observe", observed)
-        return run(text, machine, 400, learner)[0], kinds
+        return run(text, machine, 400, learner, noisy=noisy)[0], kinds
 
     by_habit, kinds = speed_and_kinds()
     assert kinds[Kind.HABIT] > 0.6 * kinds.total()
