@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .native import array, lib, out_array
+from .native import array, ffi, lib
 
 __all__ = ["ACCEPT", "DRAFT", "PICK", "RESIDUAL", "Key", "gumbel", "gumbel_argmax", "key", "rough_gumbel", "uniform"]
 
@@ -31,8 +31,6 @@ RESIDUAL = 2  # the token instead of rejected ones
 DRAFT = 3  # the draft's own choice when it samples
 
 _MASK64 = (1 << 64) - 1
-#: Below this many tokens, bounding the noise costs more than computing it.
-_FEW = 256
 
 
 class Key(NamedTuple):
@@ -85,11 +83,7 @@ def uniform(key: Key, index: int = 0) -> float:
 
 def gumbel(key: Key, ids: Int32) -> Float64:
     """[M] standard Gumbel noise of the token ids [M]."""
-    return _gumbel(_words(ids, key.coarse), _words(ids, key.fine))
-
-
-def _gumbel(coarse: UInt32, fine: UInt32) -> Float64:
-    noise: Float64 = np.negative(np.log(-np.log1p(-_unit(coarse, fine))))
+    noise: Float64 = np.negative(np.log(-np.log1p(-_unit(_words(ids, key.coarse), _words(ids, key.fine)))))
     return noise
 
 
@@ -106,34 +100,20 @@ def rough_gumbel(key: Key, ids: Int32) -> Float32:
     return np.negative(unit, out=unit)
 
 
-def gumbel_argmax(key: Key, ids: Int32, scores: Float32) -> int:
-    """The index m of the largest ``scores[m] + gumbel(key, ids)[m]``, without the logarithms of those that cannot win.
+def gumbel_argmax(key: Key, ids: Int32 | None, scores: Float32, top: float = 0.0, temperature: float = 1.0) -> int:
+    """The index m of the largest ``(scores[m] - top) / temperature + gumbel(key, ids)[m]``.
+
+    Native, without the logarithms of those that cannot win: it is all of a vocabulary, for every token.
 
     Args:
         key: of the decision.
-        ids: [M] int32 token ids.
-        scores: [M] float32 unnormalised log-probabilities, of which at least one is finite and none is NaN or +inf.
+        ids: [M] int32 token ids; None for 0 to M-1.
+        scores: [M] float32, unnormalised log-probabilities after shift and scale, at least one of them finite and none
+            NaN or +inf.
+        top: about the largest of ``scores``.
+        temperature: above 0.
     """
-    if len(ids) <= _FEW:
-        return int(np.argmax(scores + gumbel(key, ids)))
-    coarse, bound = _bounds(key, ids, scores)
-    leader = [int(np.argmax(bound))]
-    reached = float((scores[leader] + _gumbel(coarse[leader], _words(ids[leader], key.fine)))[0])
-    # 1e-3 covers float32 rounding; every score that could still win is of magnitude below 100.
-    able = np.flatnonzero(bound >= np.float32(reached - 1e-3))
-    exact = scores[able] + _gumbel(coarse[able], _words(ids[able], key.fine))
-    return int(able[np.argmax(exact)])
-
-
-def _bounds(key: Key, ids: Int32, scores: Float32) -> tuple[UInt32, Float32]:
-    """[M] the coarse words, and [M] the most that each score may reach: in native code, as it is all of a vocabulary.
-
-    The coarse word alone bounds the noise from above: -log(1-u) >= u >= coarse / 2**32.
-    """
-    ids, ids_pointer = array(ids, np.int32)
     scores, scores_pointer = array(scores, np.float32)
-    _, key_pointer = array(key.coarse, np.uint32)
-    words, words_pointer = out_array(ids.shape, np.uint32)
-    bounds, bounds_pointer = out_array(ids.shape, np.float32)
-    lib.ee_noise_bounds(ids_pointer, scores_pointer, len(ids), key_pointer, words_pointer, bounds_pointer)
-    return words, bounds
+    ids_pointer = ffi.NULL if ids is None else array(ids, np.int32)[1]
+    words = ffi.new("uint32_t[4]", [*key.coarse, *key.fine])
+    return int(lib.ee_noise_argmax(ids_pointer, scores_pointer, len(scores), top, temperature, words))

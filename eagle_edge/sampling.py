@@ -107,6 +107,11 @@ class Sampler:
         self._bias = np.fromiter(bias.values(), np.float32, len(bias))
         penalises = params.repeat_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
         self._penalty_window = params.penalty_last_n if penalises else 0
+        self._temperature = max(params.temperature, 1e-30)
+        # Whether every token of the vocabulary is a candidate, so that there is nothing to sort out.
+        self._takes_any = (
+            (params.top_k, params.top_p, params.min_p) == (0, 1.0, 0.0) and constraint is None and not bias
+        )
         self._recent: deque[int] = deque()
         self._counts: dict[int, int] = {}
         for token in prompt_ids:
@@ -128,6 +133,10 @@ class Sampler:
         """
         if self.params.temperature == 0:
             return self._best(self._adjust(logits))[1]
+        if self._takes_any:
+            adjusted = self._adjust(logits)
+            key = noise.key(self.seed, position, noise.PICK)
+            return noise.gumbel_argmax(key, None, adjusted, self._best(adjusted)[0], self._temperature)
         return self.choose(self.process(logits), position, noise.PICK)
 
     def choose(self, candidates: Candidates, position: int, stream: int) -> int:
@@ -162,7 +171,7 @@ class Sampler:
         if params.temperature == 0:
             return Candidates(np.array([token], np.int32), np.zeros(1, np.float32))
         scores = adjusted - np.float32(top)
-        scores /= np.float32(max(params.temperature, 1e-30))
+        scores /= np.float32(self._temperature)
         candidates = Candidates(self._all_ids, scores)
         if self._constraint is not None or len(self._bias_ids):
             candidates = candidates.keep(np.flatnonzero(scores > -np.inf))

@@ -1,14 +1,19 @@
-// Sampling's noise of a whole vocabulary: the hash of eagle_edge/noise.py, and no logarithms.
+// Sampling's noise of a whole vocabulary: the hash of eagle_edge/noise.py, and logarithms only where they may matter.
 
 #include "eagle_edge.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <vector>
 
 namespace {
 
-constexpr float LOG_2 = 0.693147182f; // rounded up
+constexpr float   LOG_2 = 0.693147182f; // rounded up
+constexpr int32_t BLOCK = 32;           // bounds compared at once before any of them is looked at
+constexpr float   SLACK = 1e-3f;        // covers float rounding: every score that could still win is below 100
 
-uint32_t mixed(uint32_t x) {
+inline uint32_t mixed(uint32_t x) {
     x ^= x >> 16;
     x *= 0x7FEB352D;
     x ^= x >> 15;
@@ -16,13 +21,39 @@ uint32_t mixed(uint32_t x) {
     return x ^ x >> 16;
 }
 
+inline uint32_t word_of(int32_t id, const uint32_t * key) {
+    return mixed(mixed(uint32_t(id) ^ key[0]) ^ key[1]);
+}
+
 // At least -log(u) for every u in [word / 2^32, 1): by the exponent of the leading 24 bits, which a float holds exactly.
-// No bit set gives exponent -127, far above any noise.
-float most_noise(uint32_t word) {
+// No bit set gives exponent -127, far above any noise. Since -log(1 - u) >= u, that bounds the noise from above.
+inline float most_noise(uint32_t word) {
     const float leading = float(int32_t(word >> 8));
     int32_t     bits;
     std::memcpy(&bits, &leading, sizeof bits);
     return float(24 + 127 - (bits >> 23)) * LOG_2;
+}
+
+// Standard Gumbel noise of a uniform number of 52 bits.
+double noise_of(int32_t id, const uint32_t * key) {
+    const uint64_t bits = uint64_t(word_of(id, key)) << 20 | word_of(id, key + 2) >> 12;
+    return -std::log(-std::log1p(-((double(bits) + 0.5) * 0x1p-52)));
+}
+
+// Calls visit(i) for every i whose bound exceeds the bar, which visit may raise; branch-free over whole blocks.
+template <class Visit> void for_each_above(const float * bounds, int32_t n, const float & bar, Visit visit) {
+    for (int32_t begin = 0; begin < n; begin += BLOCK) {
+        const int32_t end   = begin + BLOCK < n ? begin + BLOCK : n;
+        int32_t       above = end - begin < BLOCK;
+        for (int32_t i = begin; i < end; ++i) {
+            above |= bounds[i] > bar;
+        }
+        for (int32_t i = begin; above != 0 && i < end; ++i) {
+            if (bounds[i] > bar) {
+                visit(i);
+            }
+        }
+    }
 }
 
 } // namespace
@@ -31,11 +62,36 @@ float most_noise(uint32_t word) {
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
 __attribute__((target_clones("avx2", "default")))
 #endif
-void ee_noise_bounds(const int32_t * ids, const float * scores, int32_t n, const uint32_t * key, uint32_t * words, float * bounds) {
-    const uint32_t first = key[0], second = key[1]; // words may lie anywhere, so the compiler would read them every time
-    for (int32_t i = 0; i < n; ++i) {
-        const uint32_t word = mixed(mixed(uint32_t(ids[i]) ^ first) ^ second);
-        words[i]  = word;
-        bounds[i] = scores[i] + most_noise(word);
+int32_t ee_noise_argmax(const int32_t * ids, const float * scores, int32_t n, float top, float temperature, const uint32_t * key) {
+    static thread_local std::vector<float> room;
+    room.resize(n);
+    float * const  bounds   = room.data();
+    const uint32_t words[4] = {key[0], key[1], key[2], key[3]}; // they may lie anywhere, so they would be read every time
+    if (ids == nullptr) {
+        for (int32_t i = 0; i < n; ++i) {
+            bounds[i] = (scores[i] - top) / temperature + most_noise(word_of(i, words));
+        }
+    } else {
+        for (int32_t i = 0; i < n; ++i) {
+            bounds[i] = (scores[i] - top) / temperature + most_noise(word_of(ids[i], words));
+        }
     }
+    const auto reached_by = [&](int32_t i) {
+        const float score = (scores[i] - top) / temperature;
+        return score + noise_of(ids == nullptr ? i : ids[i], words);
+    };
+    float   bar    = -std::numeric_limits<float>::infinity();
+    int32_t leader = 0;
+    for_each_above(bounds, n, bar, [&](int32_t i) { leader = i, bar = bounds[i]; });
+    bar = float(reached_by(leader)) - SLACK;
+    double  most   = -std::numeric_limits<double>::infinity();
+    int32_t winner = leader;
+    for_each_above(bounds, n, bar, [&](int32_t i) {
+        const double reached = reached_by(i);
+        if (reached > most) {
+            most   = reached;
+            winner = i;
+        }
+    });
+    return winner;
 }
