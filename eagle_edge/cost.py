@@ -40,7 +40,7 @@ _STALE = 0.3  # of a surprise, at most, that a size takes which has not been see
 _SURPRISE = 0.3  # logarithm of the largest surprise: beyond, a call says more about an accident than about its cost
 _CHANGED = 1.0  # the same for a call that follows such a one, in the same direction
 _GUESSED_SLOPE = 0.15  # of the cost of a row that one more costs, while only one size was seen
-_REFRESH = 16  # observations between two fits of the whole curve
+_REFRESH = 32  # observations between two fits of the whole curve
 
 
 class Curve:

@@ -24,7 +24,6 @@ class Habit:
         price: what verifying the likeliest guess costs, in tokens.
         second: above it a second guess may be worth it too.
         promising: above it asking for the children of the likeliest guess may pay.
-        until: the round in which they are to be worked out again.
     """
 
     prices: Prices
@@ -32,17 +31,15 @@ class Habit:
     price: float
     second: float
     promising: float
-    until: int
 
     @classmethod
-    def of(cls, prices: Prices, growth: Growth, work_ms: float, until: int) -> Habit:
+    def of(cls, prices: Prices, growth: Growth, work_ms: float) -> Habit:
         """The bounds that follow from prices, and from what children have been like.
 
         Args:
             prices: of a round.
             growth: knows the children.
             work_ms: what working a round out takes.
-            until: see above.
         """
         second = prices.of_one_more([0.0, 1.0])
         return cls(
@@ -51,7 +48,6 @@ class Habit:
             price=prices.rate * (prices.verify_ms[2] - prices.verify_ms[1]),
             second=second + prices.rate * work_ms,
             promising=growth.promising(second, prices, work_ms),
-            until=until,
         )
 
     def n_nodes(self, first: float, second: float) -> int | None:

@@ -53,7 +53,8 @@ _LONGEST_SUFFIX = 32  # tokens
 _LONG = 4  # tokens of a repetition that is always worth a closer look
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
 _TEACHING = 4  # ordinary rounds of which one is learnt from
-_HABITUAL = 48  # rounds that a habit lasts
+_HABITUAL = 48  # rounds that prices, and the habit that follows from them, last
+_FIRST_HABIT = 8  # the same at first, when costs are hardly known
 _VERSION = 4  # of what is kept between runs
 
 
@@ -95,6 +96,8 @@ class Policy:
         self._index = SuffixIndex()
         self._longest_suffix = _LONGEST_SUFFIX if repetitions else 0
         self._habit: Habit | None = None
+        self._priced: Prices | None = None
+        self._priced_until = 0  # the round in which prices are to be worked out again
         self._round = Round()
 
     # -- one round -----------------------------------------------------------------------------------------------------
@@ -127,6 +130,8 @@ class Policy:
         if usual and done.verify_ms > 0 and (self._warm or done.head_ms == 0):
             self._pace.note_rest(done, this.started)
         costs, chances = self.costs.at(n_threads), self._chances[this.drawn]
+        if n_threads != done.n_threads:
+            self._priced_until = 0
         if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
             return lone(ids[-1])
         this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
@@ -176,7 +181,7 @@ class Policy:
     def _by_habit(self, ids: Sequence[int], head: Head, backlog: Backlog, noise: Noise) -> Tree | None:
         """The tree of a round like others before, or None where it has to be worked out, with the head read."""
         this, habit = self._round, self._habit
-        if habit is None or habit.until <= self.n_rounds or self._since_lone >= self._compare:
+        if habit is None or self.n_rounds >= self._priced_until or self._since_lone >= self._compare:
             return None
         chances = self._chances[this.drawn]
         try:
@@ -204,9 +209,9 @@ class Policy:
 
     def _form_habit(self, prices: Prices) -> None:
         """Note what this round's prices mean for the next ones."""
-        if self._habit is None or self._habit.until <= self.n_rounds:
+        if self._habit is None or self._habit.prices is not prices:
             work_ms = self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
-            self._habit = Habit.of(prices, self._growth, work_ms, self.n_rounds + _HABITUAL)
+            self._habit = Habit.of(prices, self._growth, work_ms)
 
     def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
         """A round without any guess: most of a text where nothing pays, so most of them teach nothing."""
@@ -279,9 +284,13 @@ class Policy:
         chances.suffixes.observe(this.suffix_length, n_accepted, n_tried)
 
     def _prices(self, costs: Costs) -> Prices:
-        rate = self._pace.rate(costs.verify.at(1))
-        verify_ms, level_ms = costs.verify.up_to(self.params.total), costs.level.up_to(self.params.top_k)
-        return Prices(rate, verify_ms, level_ms, self.params.total - 1)
+        """What decisions cost, worked out again now and then."""
+        if self._priced is None or self.n_rounds >= self._priced_until:
+            rate = self._pace.rate(costs.verify.at(1))
+            verify_ms, level_ms = costs.verify.up_to(self.params.total), costs.level.up_to(self.params.top_k)
+            self._priced = Prices(rate, verify_ms, level_ms, self.params.total - 1)
+            self._priced_until = self.n_rounds + min(max(_FIRST_HABIT, self.n_rounds // 4), _HABITUAL)
+        return self._priced
 
     def _is_short(self) -> bool:
         """Whether the text repeats itself, but only a few tokens of it."""

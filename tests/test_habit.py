@@ -36,7 +36,7 @@ def test_a_habit_decides_as_working_it_out_would(
     given = [first, *(min(other, (1 - first) / 3) for other in others)]
     params = DraftParams(MOST + 1, 4, 4, automatic=True)
     growth, prices = Growth(params), Prices(rate, growing(steps), [0.0] + 8 * [level_ms], MOST)
-    n = Habit.of(prices, growth, work_ms=0.0, until=1).n_nodes(given[0], given[1])
+    n = Habit.of(prices, growth, work_ms=0.0).n_nodes(given[0], given[1])
     if n is None:
         return
     guesses = Guesses()
