@@ -40,13 +40,13 @@ class Backlog:
         self._taps: list[Float32] = []  # [m, K*E] each, together as many rows as tokens
 
     def __len__(self) -> int:
-        self._forget_read()
         return len(self._tokens)
 
     @property
     def n_pairs(self) -> int:
         """Pairs the draft has read or can read without a gap."""
-        return self._draft.n_pairs + len(self)
+        self._forget_read()
+        return self._start + len(self)
 
     def add(self, position: int, next_tokens: Sequence[int], taps: Float32) -> None:
         """Note the pairs from ``position`` on: ``next_tokens`` [m] with ``taps`` [m, K*E]."""
@@ -63,10 +63,12 @@ class Backlog:
         if n > 0:
             taps = self._taps[0] if len(self._taps) == 1 else np.concatenate(self._taps)
             self._draft.extend(self._tokens[:n], taps[:n], last=last)
-            self._forget_read()
+            self._start += n
+            self._keep(slice(n, None))
 
     def rewind(self, n_pairs: int) -> None:
         """Forget pairs from position ``n_pairs`` on."""
+        self._forget_read()
         n = max(0, n_pairs - self._draft.n_pairs)
         if n < len(self):
             self._keep(slice(0, n))
@@ -74,8 +76,8 @@ class Backlog:
     def _forget_read(self) -> None:
         """Drop what the draft has read; an interrupt may have come between its reading and our noting it."""
         n_read = self._draft.n_pairs - self._start
-        if n_read != 0 or not self._tokens:
-            self._start = self._draft.n_pairs
+        if n_read != 0:
+            self._start += n_read
             self._keep(slice(n_read, None) if 0 < n_read < len(self._tokens) else slice(0, 0))
 
     def _keep(self, rows: slice) -> None:
