@@ -54,4 +54,6 @@ class Habit:
         """Guesses to verify, 0 or 1; None where it has to be worked out."""
         if first < min(self.hopeless, self.promising):
             return 0
-        return 1 if self.price + MARGIN < first < self.promising and second < self.second else None
+        if first >= self.promising or second >= self.second:
+            return None
+        return 1 if first > self.price + MARGIN else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eagle_edge.config import DraftParams
@@ -22,6 +22,7 @@ def growing(steps: list[float]) -> list[float]:
     return [0.0, *np.cumsum([5.0, *steps]).tolist()]
 
 
+@settings(max_examples=2000)
 @given(
     steps=st.lists(st.floats(0.0, 3.0), min_size=MOST, max_size=MOST),
     level_ms=st.floats(0.05, 1.0),
