@@ -166,7 +166,8 @@ def _ours(session: Session, sweep: bool) -> list[Ours]:
     if engine.draft_params.automatic and sweep:
         ways["head alone"] = replace(engine.draft_params, repetitions=False)
         ways |= {_name(params): params for params in SWEEP}
-    return [Ours(name, engine, params) for name, params in ways.items()]
+    with stderr.status("waiting until the weights have their large pages"):
+        return [Ours(name, engine, params) for name, params in ways.items()]
 
 
 def _name(params: DraftParams) -> str:
