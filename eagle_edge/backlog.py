@@ -63,13 +63,13 @@ class Backlog:
         if n > 0:
             taps = self._taps[0] if len(self._taps) == 1 else np.concatenate(self._taps)
             self._draft.extend(self._tokens[:n], taps[:n], last=last)
-            self._start += n
             self._keep(slice(n, None))
+            self._start += n  # last: an interrupt before it is noticed as one before the reading was noted
 
     def rewind(self, n_pairs: int) -> None:
         """Forget pairs from position ``n_pairs`` on."""
         self._forget_read()
-        n = max(0, n_pairs - self._draft.n_pairs)
+        n = max(0, n_pairs - self._start)
         if n < len(self):
             self._keep(slice(0, n))
 
@@ -77,8 +77,8 @@ class Backlog:
         """Drop what the draft has read; an interrupt may have come between its reading and our noting it."""
         n_read = self._draft.n_pairs - self._start
         if n_read != 0:
-            self._start += n_read
             self._keep(slice(n_read, None) if 0 < n_read < len(self._tokens) else slice(0, 0))
+            self._start += n_read
 
     def _keep(self, rows: slice) -> None:
         self._tokens = self._tokens[rows]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simulation import N_VOCAB, Text, run
+from simulation import N_VOCAB, SimulatedHead, Text, run
 
 from eagle_edge.config import DraftParams
 from eagle_edge.policy import Policy
@@ -205,6 +205,39 @@ def test_sampled_chains_have_the_length_that_pays() -> None:
         lengths[kept] = learner.chain_length(1)
     assert lengths[5] > 4
     assert lengths[0] == 0
+
+
+def test_a_habit_gives_the_head_the_targets_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a round that guesses with it the head reads under noise, in any other without, and none stays afterwards."""
+    given: list[Any] = [None]
+    read_with: list[bool] = []
+    extend = SimulatedHead.extend
+
+    def perturb(head: SimulatedHead, noise: Any, scale: float) -> None:
+        given[0] = noise
+
+    def reads(head: SimulatedHead, *args: Any, **more: Any) -> None:
+        read_with.append(given[0] is not None)
+        extend(head, *args, **more)
+
+    monkeypatch.setattr(SimulatedHead, "perturb", perturb)
+    monkeypatch.setattr(SimulatedHead, "extend", reads)
+    machine = Machine(lambda n: 5.0 if n <= 2 else 5.0 + 4.0 * (n - 2))
+    learner, noisy_habits = policy(machine), Counter[bool]()
+    observe = learner.observe
+
+    def observed(*args: Any) -> None:
+        this = learner._round
+        if this.kind is Kind.HABIT:
+            noisy_habits[this.noisy] += 1
+            assert read_with[-1] == this.noisy
+        assert given[0] is None
+        observe(*args)
+
+    monkeypatch.setattr(learner, "observe", observed)
+    run(Text(1.0, 3.0), machine, 500, learner, noisy=True)
+    assert noisy_habits[True] > 20
+    assert noisy_habits[False] > 0
 
 
 @pytest.mark.parametrize("noisy", [False, True])

@@ -107,6 +107,15 @@ def test_a_head_to_start_from_can_be_narrowed(
     assert start.narrowed(counts, size) is start
 
 
+def test_an_eagle1_head_cannot_be_narrowed(tiny_target: Path, tmp_path: Path, prompts: Path) -> None:
+    """It is said before anything is answered."""
+    source = make_head(tmp_path / "eagle1.gguf", kind="eagle1", taps=(-1,), n_draft_vocab=N_VOCAB, own_output=False)
+    run = dataclasses.replace(tiny_run(tiny_target, tmp_path / "run", prompts), start_from=str(source), start_vocab=8)
+    with pytest.raises(PairError, match=r"eagle1\.gguf: an EAGLE-1 head proposes every token"):
+        train(run, Silent())
+    assert not (tmp_path / "run" / "shards").exists()
+
+
 def test_a_head_that_does_not_fit_is_one_line(tiny_target: Path, tiny_head: Path, tmp_path: Path) -> None:
     """Another target's head, the target itself, and a head with an embedding of its own are refused by name."""
     wide = make_target(tmp_path / "wide.gguf", n_embd=96)

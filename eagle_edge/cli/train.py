@@ -71,7 +71,10 @@ def train_command(
         bool, typer.Option("--online", help="Store no features: the target reads every batch again. Slower.")
     ] = False,
     draft_vocab: Annotated[
-        int | None, typer.Option(help="Tokens the head can propose.", show_default="as the recipe says; less in < 10m")
+        int | None,
+        typer.Option(
+            help="Tokens the head can propose; 0 for all.", min=0, show_default="as the recipe says; less in < 10m"
+        ),
     ] = None,
     tap_layers: Annotated[str | None, typer.Option(help="Boundaries to read, for example 2,15,27 or 27.")] = None,
     steps: Annotated[
@@ -105,8 +108,10 @@ def train_command(
     base = RECIPES[recipe]
     if start_from is not None and tap_layers is not None:
         raise typer.BadParameter("--start-from takes over the head's shape; leave out --tap-layers")
-    start_vocab = draft_vocab or 0 if start_from is not None else 0
-    if draft_vocab is None or start_from is not None:
+    start_vocab = 0
+    if start_from is not None:
+        start_vocab, draft_vocab = draft_vocab or 0, None
+    if draft_vocab is None:
         draft_vocab = min(base.head.n_draft_vocab, 4096) if 0 < seconds < 600 else base.head.n_draft_vocab
     if questions is not None and not questions.is_dir():
         raise typer.BadParameter(f"--questions takes a folder of .jsonl files, got {questions}")

@@ -74,6 +74,8 @@ def train(params: TrainParams, progress: Progress, started: float | None = None)
     folder = Path(params.output)
     folder.mkdir(parents=True, exist_ok=True)
     start = read_start(Path(params.start_from), Path(params.target), folder) if params.start_from else None
+    if start is not None and start.config.kind == "eagle1" and params.start_vocab:
+        raise PairError(f"{params.start_from}: an EAGLE-1 head proposes every token; leave out --draft-vocab")
     params = _claim(params, folder)
     if is_finished(folder, params):
         return folder / FILES["q8_0"]

@@ -44,14 +44,9 @@ class WarmStart:
         Args:
             counts: [V] how often each token is said.
             size: R of the narrower head, at least 1.
-
-        Raises:
-            PairError: it has no output matrix of its own, as EAGLE-1.
         """
         if size >= len(self.ids):
             return self
-        if "lm_head.weight" not in self.weights:
-            raise PairError("an EAGLE-1 head proposes every token of its target; leave out --draft-vocab")
         kept = np.sort(np.argsort(-counts[self.ids], kind="stable")[:size])
         weights = {**self.weights, "lm_head.weight": self.weights["lm_head.weight"][torch.from_numpy(kept)]}
         return WarmStart(replace(self.config, n_draft_vocab=size), self.ids[kept], weights)
