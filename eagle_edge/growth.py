@@ -8,7 +8,7 @@ This module knows neither heads nor clocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,8 +67,9 @@ class Growth:
         calibrate: Callable[[list[float], int], list[float]],
         prices: Prices,
         room: int,
+        evaluated: Sequence[int] = (),
     ) -> None:
-        """Add candidates below those that are there, the children of the root.
+        """Add candidates below those that are there.
 
         Args:
             guesses: they grow.
@@ -76,10 +77,11 @@ class Growth:
             calibrate: the chances of children by log-probability and the depth of their parent.
             prices: of this round.
             room: the deepest a node may lie.
+            evaluated: candidates whose children are there beside those of the root, each a child of the one before.
         """
-        newest = list(guesses.children.get(ROOT, ()))
-        node_of = {ROOT: ROOT}  # candidate number to node number, for evaluated candidates
-        for depth in range(1, min(self._params.depth + 1, room)):
+        node_of = {at: node for node, at in enumerate((ROOT, *evaluated), ROOT)}  # of evaluated candidates
+        newest = list(guesses.children.get(evaluated[-1] if evaluated else ROOT, ()))
+        for depth in range(1 + len(evaluated), min(self._params.depth + 1, room)):
             rows = self._worth_evaluating(guesses, newest, depth, prices)
             if not rows:
                 break
@@ -93,7 +95,7 @@ class Growth:
             for row, *children in zip(rows, tokens.tolist(), said, given, strict=True):
                 node_of[row] = len(node_of) - 1
                 newest += guesses.add(row, *children)
-            self._remember(depth, given[0])
+            self.remember(depth, given[0])
 
     def _worth_evaluating(self, guesses: Guesses, newest: list[int], depth: int, prices: Prices) -> list[int]:
         """The newest candidates whose children are expected to pay for the level, likeliest first; may be none."""
@@ -101,7 +103,7 @@ class Growth:
         if not best:
             return best
         price = prices.of_one_more(guesses.gains(prices.most, prices.verify_ms, prices.rate))
-        children = self._children[min(depth, _DEPTHS - 1)]
+        children = self._at(depth)
         value = self._further(guesses.chance[best[0]], depth, price, prices)
         most, n = 0.0, 0
         for i, at in enumerate(best, 1):
@@ -111,33 +113,37 @@ class Growth:
                 most, n = net, i
         return best[:n]
 
-    def promising(self, price: float, prices: Prices, work_ms: float) -> float:
-        """The chance of a lone first guess from which asking for its children is expected to pay.
+    def promising(self, depth: int, price: float, prices: Prices) -> float:
+        """The chance of a guess from which asking for its children is expected to pay, where it is the only one.
 
         Args:
-            price: tokens that verifying one of them is worth.
+            depth: where it lies below the root.
+            price: tokens that verifying one of its children is worth.
             prices: of this round.
-            work_ms: what it takes beyond the head's call.
         """
         low, high = 0.0, 1.0
         for _ in range(_HALVINGS):
             chance = (low + high) / 2
-            value = self._further(chance, 1, price, prices) + _above(price, chance, self._children[1])
-            low, high = (low, chance) if value > prices.rate * (prices.level_ms[1] + work_ms) else (chance, high)
+            value = self._further(chance, depth, price, prices) + _above(price, chance, self._at(depth))
+            low, high = (low, chance) if value > prices.rate * prices.level_ms[1] else (chance, high)
         return low
+
+    def _at(self, depth: int) -> list[float]:
+        return self._children[min(depth, _DEPTHS - 1)]
 
     def _further(self, chance: float, depth: int, price: float, prices: Prices) -> float:
         """What levels after the next one are worth along the likeliest path, less their cost; at least 0."""
         best = total = 0.0
         level = prices.rate * prices.level_ms[1]
         for ahead in range(1, min(_AHEAD, self._params.depth - depth)):
-            chance *= self._children[min(depth + ahead - 1, _DEPTHS - 1)][0]
-            total += _above(price, chance, self._children[min(depth + ahead, _DEPTHS - 1)][:3]) - level
+            chance *= self._at(depth + ahead - 1)[0]
+            total += _above(price, chance, self._at(depth + ahead)[:3]) - level
             best = max(best, total)
         return best
 
-    def _remember(self, depth: int, given: list[float]) -> None:
-        row = self._children[min(depth, _DEPTHS - 1)]
+    def remember(self, depth: int, given: list[float]) -> None:
+        """Learn what the likeliest children of a guess at ``depth`` were like."""
+        row = self._at(depth)
         for rank, chance in enumerate(sorted(given, reverse=True)[: len(row)]):
             row[rank] += _SMOOTHING * (chance - row[rank])
 

@@ -25,16 +25,15 @@ from .backlog import Backlog
 from .chances import Chances
 from .config import DraftParams
 from .cost import CostModel, Costs, Curve
-from .expand import Children
+from .expand import Children, Level
 from .growth import Growth, Prices
-from .guesses import ROOT
-from .habit import Habit
+from .habit import Followed, Habit
 from .pace import Pace
 from .round import Kind, Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
-from .tree import Tree, chain, lone
-from .worth import MARGIN
+from .tree import Tree, lone
+from .worth import MARGIN, Worth
 
 __all__ = ["Policy"]
 
@@ -143,7 +142,7 @@ class Policy:
         this.samples, asked, shared = noise is not None, listens and not this.suffix, NO_NOISE
         if asked and head is not None and backlog is not None:
             shared = self._shared_noise(noise, temperature)
-            tree = self._by_habit(ids, head, backlog, shared)
+            tree = self._by_habit(ids[-1], head, backlog, room, shared)
             if tree is not None:
                 return tree
         prices = self._prices(costs)
@@ -164,11 +163,7 @@ class Policy:
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
         n = gains.index(max(gains)) if max(gains) > gains[0] + MARGIN else 0
         if asked:
-            levels = prices.rate * this.levels_ms  # which the first guess alone does not need
-            best = max(max(gains[:2]), max(gains[2:], default=0.0) - levels)
-            if this.suffix:  # which has been taken at its price, levels have not
-                best = gains[n] - without - levels
-            worth.note(best - prices.rate * this.draft_ms + levels)
+            self._note_worth(worth, gains, without, prices.rate)
         self._note_pace(this, gains[n], n, prices)
         n = self._explore(n, gains[n], costs, prices)
         return this.guesses.tree(ids[-1], n)
@@ -178,40 +173,49 @@ class Policy:
         self._round.noisy = noise is not None and self._same_noise.chooses()
         return Noise(noise, temperature) if self._round.noisy else NO_NOISE
 
-    def _by_habit(self, ids: Sequence[int], head: Head, backlog: Backlog, noise: Noise) -> Tree | None:
-        """The tree of a round like others before, or None where it has to be worked out, with the head read."""
+    def _by_habit(self, root: int, head: Head, backlog: Backlog, room: int, noise: Noise) -> Tree | None:
+        """The tree of a round like others before, or None where there is more to work out."""
         this, habit = self._round, self._habit
         if habit is None or self.n_rounds >= self._priced_until or self._since_lone >= self._compare:
             return None
-        chances = self._chances[this.drawn]
+        chances, most = self._chances[this.drawn], min(room, self.params.depth + 1)
         try:
-            noise.perturb(head, 1)
-            self._read(head, backlog)
+            self._read(head, backlog, noise)
+            first = head.first
+            followed = this.followed = habit.follow(
+                (first[0].tolist(), first[1].tolist()), self._level(head, noise), chances.heads[this.noisy], most
+            )
         finally:
             noise.stop(head)
-        tokens, logprob = head.first
-        first, second, *_ = *chances.heads[this.noisy](logprob[:2].tolist(), 0), 0.0
-        n = habit.n_nodes(first, second)
-        if n is None:
+        if followed.may_branch:
             return None
+        gains = followed.gains
+        n = gains.index(max(gains)) if max(gains) > MARGIN else 0
         self._since_lone += 1
         this.kind = Kind.HABIT
-        this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE)
-        this.teaches = self.n_rounds % _TEACHING == 0
+        this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE) + this.levels_ms
+        this.teaches = this.n_levels > 0 or self.n_rounds % _TEACHING == 0
         if this.teaches:
-            this.guesses.add(ROOT, tokens[:2].tolist(), logprob[:2].tolist(), (first, second))
-            gain = first - habit.price if n else 0.0
-            self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
+            followed.add_to(this.guesses)
+            self._usual_gain += _SMOOTHING * (gains[n] - self._usual_gain)
             this.n_nodes, this.ordinary_ms = n + 1, habit.prices.verify_ms[n + 1]
-            chances.worth[False].note(max(first - habit.price, 0.0) - habit.prices.rate * this.draft_ms)
-            self._note_pace(this, gain, n, habit.prices)
-        return chain(ids[-1], tokens[:1].tolist(), [math.log(first)]) if n else lone(ids[-1])
+            self._note_worth(chances.worth[False], gains, 0.0, habit.prices.rate)
+            self._note_pace(this, gains[n], n, habit.prices)
+        return followed.chain(root, n)
+
+    def _note_worth(self, worth: Worth, gains: list[float], without: float, rate: float) -> None:
+        """Learn what asking was worth, beyond ``without`` tokens that the text's repetitions promise alone."""
+        this, levels = self._round, rate * self._round.levels_ms
+        best = max(max(gains[:2]), max(gains[2:], default=0.0) - levels)  # the first guess alone needs no levels
+        if this.suffix:  # which has been taken at its price, levels have not
+            n = gains.index(max(gains)) if max(gains) > gains[0] + MARGIN else 0
+            best = gains[n] - without - levels
+        worth.note(best - rate * this.draft_ms + levels)
 
     def _form_habit(self, prices: Prices) -> None:
         """Note what this round's prices mean for the next ones."""
         if self._habit is None or self._habit.prices is not prices:
-            work_ms = self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
-            self._habit = Habit.of(prices, self._growth, work_ms)
+            self._habit = Habit(prices, self._growth, self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT))
 
     def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
         """A round without any guess: most of a text where nothing pays, so most of them teach nothing."""
@@ -304,11 +308,12 @@ class Policy:
             best = max(best, tokens - prices.rate * (ms - prices.verify_ms[1]))
         return best
 
-    def _read(self, head: Head, backlog: Backlog) -> None:
-        """Let the head read what was committed."""
+    def _read(self, head: Head, backlog: Backlog, noise: Noise) -> None:
+        """Let the head read what was committed, and guess under ``noise``."""
         this, n_pairs, extend = self._round, len(backlog), self.costs.at(self._round.n_threads).extend
         # A head that has not been asked for a while is cold, and says little about what asking all the time costs.
         self._warm, self._asked_at = self._asked_at == self.n_rounds - 1, self.n_rounds
+        noise.perturb(head, 1)
         start = self._clock()
         backlog.read()
         self._lap(extend, n_pairs, start)
@@ -321,30 +326,31 @@ class Policy:
         if self._warm or not curve.is_known(n):
             curve.observe(n, ms)
 
-    def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> None:
-        """Let the head read and guess."""
+    def _level(self, head: Head, noise: Noise) -> Level:
+        """What evaluates further levels of this round."""
         this, level_ms = self._round, self.costs.at(self._round.n_threads).level
-        calibrate = self._chances[this.drawn].heads[this.noisy]
-        n_levels = 0
 
         def level(tokens: Int32, parents: Int32, top_k: int) -> Children:
-            nonlocal n_levels
-            n_levels += 1
-            noise.perturb(head, n_levels + 1)
+            this.n_levels += 1
+            noise.perturb(head, this.n_levels + 1)
             start = self._clock()
-            children = head.level(tokens, parents, min(top_k, len(first[0])))
+            children = head.level(tokens, parents, min(top_k, len(head.first[0])))
             self._lap(level_ms, len(tokens), start)
             this.levels_ms += level_ms.at(len(tokens))
             return children
 
+        return level
+
+    def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> None:
+        """Let the head read and guess, unless it has, and go on guessing while that pays."""
+        this = self._round
+        calibrate = self._chances[this.drawn].heads[this.noisy]
         try:
-            if len(backlog) > 0:
-                noise.perturb(head, 1)
-                self._read(head, backlog)
-            first = head.first
-            tokens, said = (each[: self.params.top_k].tolist() for each in first)
-            this.guesses.add(ROOT, tokens, said, calibrate(said, 0))
-            self._growth.grow(this.guesses, level, calibrate, prices, room)
+            if this.followed is None:
+                self._read(head, backlog, noise)
+                this.followed = Followed([(head.first[0].tolist(), head.first[1].tolist())])
+            evaluated = this.followed.add_to(this.guesses, calibrate, self.params.top_k)
+            self._growth.grow(this.guesses, self._level(head, noise), calibrate, prices, room, evaluated)
         finally:
             noise.stop(head)
         this.kind = Kind.WORKED_OUT

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from .guesses import ROOT, Guesses
+from .habit import Followed
 
 __all__ = ["Kind", "Round"]
 
@@ -27,6 +28,7 @@ class Round:
     """What a round proposed, to learn from what the target says to it."""
 
     guesses: Guesses = field(default_factory=Guesses)
+    followed: Followed | None = None  # what the head guessed by habit
     suffix: list[int] = field(default_factory=list)
     suffix_length: int = 0
     drawn: bool = False  # whether the target draws its tokens
@@ -35,6 +37,7 @@ class Round:
     sampled: bool = False  # a chain drawn at random, without guesses
     kind: Kind = Kind.IDLE
     teaches: bool = True  # whether to learn from it
+    n_levels: int = 0  # that the head evaluated
     n_nodes: int = 1
     n_threads: int = 1
     ordinary_ms: float = 0.0  # of verifying, as expected of the tree that would be taken without exploring

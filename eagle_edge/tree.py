@@ -85,20 +85,21 @@ class Tree:
 
 _FEW = 16  # nodes that are looked at one by one sooner than by NumPy
 _CHAIN = np.arange(-1, 255, dtype=np.int32)  # parents
-_CHAIN.flags.writeable = False  # trees share it
+_ZEROS = np.zeros(len(_CHAIN), np.float32)
+_CHAIN.flags.writeable = _ZEROS.flags.writeable = False  # trees share them
 
 
 def chain(root: int, tokens: Sequence[int] | Int32, logprob: Sequence[float] | Float32 | None = None) -> Tree:
     """The tree in which every node has at most one child: ``root`` followed by ``tokens`` [N-1]."""
     n = len(tokens) + 1
     parent = _CHAIN[:n] if n <= len(_CHAIN) else np.arange(-1, n - 1, dtype=np.int32)
-    logs = np.zeros(n, np.float32) if logprob is None else np.array([0.0, *logprob], np.float32)
+    if logprob is None:
+        logs = _ZEROS[:n] if n <= len(_ZEROS) else np.zeros(n, np.float32)
+    else:
+        logs = np.array([0.0, *logprob], np.float32)
     return Tree(np.array([root, *tokens], np.int32), parent, logs)
 
 
 def lone(root: int) -> Tree:
     """The tree that is only its root: plain decoding."""
-    return Tree(np.array([root], np.int32), _CHAIN[:1], _LONE_LOGPROB)
-
-
-_LONE_LOGPROB = np.zeros(1, np.float32)
+    return Tree(np.array([root], np.int32), _CHAIN[:1], _ZEROS[:1])
