@@ -22,6 +22,7 @@ Float64 = npt.NDArray[np.float64]
 _SUREST, _UNLIKELIEST = -1.2e-4, -14.0  # a log-probability and a logit; beyond, they say no more
 _DEPTHS = 6  # depths with an offset of their own; deeper ones share the last
 _AT_ONCE = 16, 256  # judged children to learn from at a time, at first and later: a step costs half a millisecond
+_SETTLED = 32  # children to learn from at a time, by which a couple of hundred have been seen
 _FORGET = 1 / 6400  # of what is known, per judged child
 _PRIOR = np.diag([0.5, 1.5, *([4.0] * _DEPTHS)])  # precision of intercept, slope and offsets
 _START = np.array([-1.0, 1.0, *([0.0] * _DEPTHS)])  # well below what the head says: an unknown one is tried with care
@@ -36,6 +37,11 @@ class HeadCalibration:
         self._precision = _PRIOR.copy()
         self._noted: list[tuple[float, int, bool]] = []  # not learnt from yet
         self._at_once = _AT_ONCE[0]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether little has been learnt since the start, so that every round should teach."""
+        return self._at_once < _SETTLED
 
     def __call__(self, logprob: Iterable[float], depth: int) -> list[float]:
         """The probabilities of children by ``logprob``, whose parent lies ``depth`` below the root."""

@@ -9,7 +9,8 @@ from .round import Kind, Round
 __all__ = ["Pace"]
 
 _SMOOTHING = 1 / 32  # of a round in running means
-_GUESSED_REST_MS = {Kind.IDLE: 0.2, Kind.HABIT: 0.3, Kind.WORKED_OUT: 0.6}  # of an ordinary laptop, until it is known
+# Of an ordinary laptop, until it is known.
+_GUESSED_REST_MS = {Kind.IDLE: 0.2, Kind.REPEATED: 0.35, Kind.HABIT: 0.3, Kind.WORKED_OUT: 0.6}
 _REST = 0.1  # of an evaluation, about the most that the rest of a round takes
 
 

@@ -52,6 +52,7 @@ _LONGEST_SUFFIX = 32  # tokens
 _LONG = 4  # tokens of a repetition that is always worth a closer look
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
 _TEACHING = 4  # ordinary rounds of which one is learnt from
+_ALL_TEACH = (Kind.REPEATED, Kind.WORKED_OUT)  # every round of these kinds is learnt from
 _HABITUAL = 48  # rounds that prices, and the habit that follows from them, last
 _FIRST_HABIT = 8  # the same at first, when costs are hardly known
 _VERSION = 4  # of what is kept between runs
@@ -125,7 +126,7 @@ class Policy:
         done, this = self._round, Round(n_threads=n_threads, drawn=temperature > 0, started=self._clock())
         self._round = this
         # Rounds that teach are not the usual ones where most do not.
-        usual = done.kind is Kind.WORKED_OUT or (not done.teaches and self.n_rounds % _TEACHING == 2)
+        usual = done.kind in _ALL_TEACH or (not done.teaches and self.n_rounds % _TEACHING == 2)
         if usual and done.verify_ms > 0 and (self._warm or done.head_ms == 0):
             self._pace.note_rest(done, this.started)
         costs, chances = self.costs.at(n_threads), self._chances[this.drawn]
@@ -145,11 +146,11 @@ class Policy:
             tree = self._by_habit(ids[-1], head, backlog, room, shared)
             if tree is not None:
                 return tree
-        prices = self._prices(costs)
+        prices, this.kind = self._prices(costs), Kind.REPEATED
         given = chances.suffixes(this.suffix_length, len(this.suffix))
         without = self._without_head(given, prices) if this.suffix else 0.0
         if self._is_short():
-            chances.short.note(without - prices.rate * self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.IDLE))
+            chances.short.note(without - prices.rate * self._pace.more_rest_ms(Kind.REPEATED, Kind.IDLE))
         worth = chances.worth[without > 0]
         if listens and not asked and worth.asks():
             asked, shared = True, self._shared_noise(noise, temperature)
@@ -179,12 +180,11 @@ class Policy:
         if habit is None or self.n_rounds >= self._priced_until or self._since_lone >= self._compare:
             return None
         chances, most = self._chances[this.drawn], min(room, self.params.depth + 1)
+        calibrate = chances.heads[this.noisy]
         try:
             self._read(head, backlog, noise)
-            first = head.first
-            followed = this.followed = habit.follow(
-                (first[0].tolist(), first[1].tolist()), self._level(head, noise), chances.heads[this.noisy], most
-            )
+            first = head.first[0].tolist(), head.first[1].tolist()
+            followed = this.followed = habit.follow(first, self._level(head, noise), calibrate, most)
         finally:
             noise.stop(head)
         if followed.may_branch:
@@ -194,7 +194,7 @@ class Policy:
         self._since_lone += 1
         this.kind = Kind.HABIT
         this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE) + this.levels_ms
-        this.teaches = this.n_levels > 0 or self.n_rounds % _TEACHING == 0
+        this.teaches = this.n_levels > 0 or self.n_rounds % _TEACHING == 0 or calibrate.is_new
         if this.teaches:
             followed.add_to(this.guesses)
             self._usual_gain += _SMOOTHING * (gains[n] - self._usual_gain)
@@ -321,7 +321,8 @@ class Policy:
 
     def _lap(self, curve: Curve, n: int, start: float) -> None:
         """Learn from a call of the head that began at ``start`` and ended now."""
-        ms = (self._clock() - start) * 1e3
+        self._round.heard = now = self._clock()
+        ms = (now - start) * 1e3
         self._round.head_ms += ms
         if self._warm or not curve.is_known(n):
             curve.observe(n, ms)
@@ -333,9 +334,8 @@ class Policy:
         def level(tokens: Int32, parents: Int32, top_k: int) -> Children:
             this.n_levels += 1
             noise.perturb(head, this.n_levels + 1)
-            start = self._clock()
             children = head.level(tokens, parents, min(top_k, len(head.first[0])))
-            self._lap(level_ms, len(tokens), start)
+            self._lap(level_ms, len(tokens), this.heard)  # thinking about the ones before is part of the cost
             this.levels_ms += level_ms.at(len(tokens))
             return children
 

@@ -19,8 +19,9 @@ class Kind(Enum):
     """How a round was decided, which takes more time the more of it there is."""
 
     IDLE = 0
-    HABIT = 1
-    WORKED_OUT = 2
+    REPEATED = 1  # from the text's own repetitions alone
+    HABIT = 2
+    WORKED_OUT = 3
 
 
 @dataclass(slots=True)
@@ -43,7 +44,8 @@ class Round:
     ordinary_ms: float = 0.0  # of verifying, as expected of the tree that would be taken without exploring
     draft_ms: float = 0.0  # as expected of asking the head
     levels_ms: float = 0.0  # of that, what more than its first guesses costs
-    head_ms: float = 0.0  # that its calls took
+    head_ms: float = 0.0  # that its calls took, and what lay between them
+    heard: float = 0.0  # seconds, when its latest call ended
     verify_ms: float = 0.0  # that the evaluation took
     started: float = 0.0  # seconds
 

@@ -23,7 +23,7 @@ constexpr int32_t FINAL_NORM    = -1;  // the boundary after the final norm
 // Rows of the graph of small trees: as many as a chain on a processor has, and a number that no model has heads.
 constexpr int32_t GRAPH_ROWS    = 7;
 
-constexpr int32_t LONE_ROUNDS   = 4; // evaluations of single nodes after which the graph is theirs
+constexpr int32_t LONE_ROUNDS   = 32; // evaluations of single nodes after which the graph is theirs
 
 enum class answer { no, unknown, yes };
 

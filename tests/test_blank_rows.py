@@ -18,7 +18,7 @@ from eagle_edge.tree import Tree, chain
 pytestmark = [pytest.mark.native, pytest.mark.usefixtures("native_kernels")]
 
 ROWS = 7  # of the shared graph
-LONE = 4  # evaluations of single nodes after which the graph is theirs
+LONE = 32  # LONE_ROUNDS
 
 
 def chain_of(tokens: npt.NDArray[np.int32], n: int) -> Tree:

@@ -92,15 +92,18 @@ def test_it_comes_back_when_drafting_pays_again() -> None:
 
 def test_verification_grown_dear_ends_drafting() -> None:
     """When trees get dear in the middle of a text, because other programs want the cores, it goes on plainly."""
-    machine = Machine(lambda n: 5.0 + 0.3 * n)
-    learner = policy(machine)
-    _, before = run(Text(0.5, 2.0), machine, 300, learner)
-    machine.verify = lambda n: 5.0 + 4.0 * (n - 1)
-    run(Text(0.5, 2.0, seed=1), machine, 300, learner)
-    speed, after = run(Text(0.5, 2.0, seed=2), machine, 300, learner)
-    assert np.mean(before) > 2.5
-    assert np.mean(after) < 1.5
-    assert speed > 0.97 / 5.0
+    speeds = []
+    for seed in range(0, 40, 10):
+        machine = Machine(lambda n: 5.0 + 0.3 * n)
+        learner = policy(machine)
+        _, before = run(Text(0.5, 2.0, seed), machine, 300, learner)
+        machine.verify = lambda n: 5.0 + 4.0 * (n - 1)
+        run(Text(0.5, 2.0, seed + 1), machine, 300, learner)
+        speed, after = run(Text(0.5, 2.0, seed + 2), machine, 300, learner)
+        assert np.mean(before) > 2.5
+        assert np.mean(after) < 1.5
+        speeds.append(speed)
+    assert np.mean(speeds) > 0.97 / 5.0
 
 
 def test_a_machine_as_busy_for_everything_changes_no_tree() -> None:
