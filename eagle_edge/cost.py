@@ -206,6 +206,10 @@ class Costs:
             self.verify.observe(n, ms)
         self._begins = False
 
+    def forget_trees(self) -> None:
+        """Know nothing of evaluations any more."""
+        self.verify = Curve(self.verify.n_max)
+
     def curves(self) -> dict[str, Curve]:
         """All of them by name."""
         return {"verify": self.verify, "extend": self.extend, "level": self.level}

@@ -122,6 +122,8 @@ class Engine:
         """
         params, draft = params or SamplingParams(), draft or self.draft_params
         ids = self._checked(prompt)
+        if self._learnt is not None and draft.automatic:
+            self._learnt.refresh()
         self.drafter.begin(draft if self.target.can_branch else DraftParams(total=1))
         stats = self.stats = Stats(prompt_n=len(ids))
         sampler = self._sampler(params, ids)

@@ -52,8 +52,12 @@ def kernel_note() -> str:
     return str(ffi.string(lib.ee_kernels_note()).decode())
 
 
-def settle_weights(seconds: float) -> None:
-    """Wait, at most so long, until large pages have been gathered for weights; evaluations are faster then."""
+def settle_weights(seconds: float) -> bool:
+    """Wait, at most so long, until large pages have been gathered for weights; whether they have been.
+
+    Evaluations are faster then.
+    """
     start = time.monotonic()
-    while not lib.ee_weights_are_settled() and time.monotonic() - start < seconds:
+    while not (settled := bool(lib.ee_weights_are_settled())) and time.monotonic() - start < seconds:
         time.sleep(0.02)
+    return settled

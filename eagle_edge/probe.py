@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 
@@ -9,30 +10,46 @@ import numpy as np
 
 from .cost import Costs
 from .draft import Draft
-from .kernels import settle_weights
 from .target import Target
 from .tree import chain
 
-__all__ = ["probe"]
+__all__ = ["WIDEST", "probe", "time_trees"]
 
-_TREES = (8, 4, 1)  # nodes; the first evaluations of all are slow, and what a lone row costs matters most
-_MORE_TREES = (3, 2, 1, 2, 1)  # where evaluations are quick, sizes near each other matter too
-_QUICK_MS = 20.0
+WIDEST = 8  # nodes of the largest tree that is timed
+_SIZES, _TURNS = (1, 2, 3, 4, 6), 6  # nodes, and how often each of them is timed where evaluations are quick
+_SLOW_SIZES, _SLOW_TURNS = (1, 4), 2
+_SLOW_MS = 20.0
+_COUNTS = 8  # calls that what was found counts as
 _LEVELS = (1, 8)  # nodes
 _PAIRS = (3, 32)  # 32 as after a pause
-_SETTLING_S = 2.0  # that the weights may take, at most, before anything is timed
 _RUNS = 3  # the first builds graphs, and any may be disturbed
 
 
+def time_trees(costs: Costs, target: Target) -> None:
+    """Time evaluations after what ``target`` holds, and commit none; what was known of them is forgotten.
+
+    Sizes take turns, up and down: a machine that gets faster or busier meanwhile is as kind to one as to the others.
+    """
+
+    def evaluate(n: int) -> float:
+        return target.eval_tree(chain(0, np.zeros(n - 1, np.int32))).ms
+
+    slow = min(evaluate(1) for _ in range(2)) > _SLOW_MS
+    sizes, turns = (_SLOW_SIZES, _SLOW_TURNS) if slow else (_SIZES, _TURNS)
+    widest = min(evaluate(WIDEST) for _ in range(_RUNS))  # it has a graph of its own, which the others need not leave
+    timed: dict[int, list[float]] = {n: [] for n in sizes}
+    for turn in range(turns):
+        for n in sizes if turn % 2 else reversed(sizes):
+            timed[n].append(evaluate(n))
+    points = [(n, statistics.median(ms), _COUNTS) for n, ms in timed.items()]
+    costs.forget_trees()
+    costs.verify.restore([*points, (WIDEST, widest, _RUNS)])
+
+
 def probe(costs: Costs, target: Target, draft: Draft | None) -> None:
-    """Time a few evaluations of empty caches, which are left empty; curves that know something are left alone."""
+    """Time a few calls with empty caches, which are left empty; curves that know something are left alone."""
     if costs.verify.is_empty:
-        settle_weights(_SETTLING_S)
-        for trees in (_TREES, _MORE_TREES):
-            for n in trees:
-                _evaluate(costs, target, n)
-            if costs.verify.at(1) > _QUICK_MS:
-                break
+        time_trees(costs, target)
     if draft is None or not costs.extend.is_empty:
         return
     for n in _PAIRS:
@@ -52,12 +69,6 @@ def probe(costs: Costs, target: Target, draft: Draft | None) -> None:
 
         costs.level.observe(n, _fastest_ms(level))
     draft.rewind(0)
-
-
-def _evaluate(costs: Costs, target: Target, n: int) -> None:
-    tree = chain(0, np.zeros(n - 1, np.int32))
-    for _ in range(_RUNS):
-        costs.verified(n, target.eval_tree(tree).ms)
 
 
 def _fastest_ms(action: Callable[[], object]) -> float:
