@@ -162,7 +162,7 @@ class Policy:
             return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
         this.guesses.graft(this.suffix, given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
-        n = gains.index(max(gains)) if max(gains) > gains[0] + MARGIN else 0
+        n = _best(gains)
         if asked:
             self._note_worth(worth, gains, without, prices.rate)
         self._note_pace(this, gains[n], n, prices)
@@ -190,7 +190,7 @@ class Policy:
         if followed.may_branch:
             return None
         gains = followed.gains
-        n = gains.index(max(gains)) if max(gains) > MARGIN else 0
+        n = _best(gains)
         self._since_lone += 1
         this.kind = Kind.HABIT
         this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE) + this.levels_ms
@@ -208,8 +208,7 @@ class Policy:
         this, levels = self._round, rate * self._round.levels_ms
         best = max(max(gains[:2]), max(gains[2:], default=0.0) - levels)  # the first guess alone needs no levels
         if this.suffix:  # which has been taken at its price, levels have not
-            n = gains.index(max(gains)) if max(gains) > gains[0] + MARGIN else 0
-            best = gains[n] - without - levels
+            best = gains[_best(gains)] - without - levels
         worth.note(best - rate * this.draft_ms + levels)
 
     def _form_habit(self, prices: Prices) -> None:
@@ -406,3 +405,9 @@ class Policy:
             return False
         self.__dict__.update(other.__dict__)
         return True
+
+
+def _best(gains: list[float]) -> int:
+    """Guesses to verify by what each number of them gains: none unless that is clearly better."""
+    best = gains.index(max(gains))
+    return best if gains[best] > gains[0] + MARGIN else 0
