@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .native import array, ffi, lib
+from .native import array, ffi, lib, out_array
 
 __all__ = ["ACCEPT", "DRAFT", "PICK", "RESIDUAL", "Key", "gumbel", "gumbel_argmax", "key", "rough_gumbel", "uniform"]
 
@@ -89,15 +89,10 @@ def gumbel(key: Key, ids: Int32) -> Float64:
 
 def rough_gumbel(key: Key, ids: Int32) -> Float32:
     """[M] the noise of `gumbel` to single precision where it is large, at a fraction of the time: for guesses."""
-    unit = _words(ids, key.coarse).astype(np.float32)
-    unit += np.float32(0.5)
-    unit *= np.float32(2.0**-32)
-    np.minimum(unit, np.float32(1 - 2.0**-24), out=unit)
-    np.negative(unit, out=unit)
-    np.log1p(unit, out=unit)
-    np.negative(unit, out=unit)
-    np.log(unit, out=unit)
-    return np.negative(unit, out=unit)
+    tokens, ids_pointer = array(ids, np.int32)
+    noise, pointer = out_array((len(tokens),), np.float32)
+    lib.ee_noise_rough(ids_pointer, len(tokens), ffi.new("uint32_t[2]", key.coarse), pointer)
+    return noise
 
 
 def gumbel_argmax(key: Key, ids: Int32 | None, scores: Float32, top: float = 0.0, temperature: float = 1.0) -> int:

@@ -146,6 +146,8 @@ ee_status ee_tokenize(const ee_target * target, const char * text, int32_t text_
 ee_status ee_token_piece(const ee_target * target, int32_t token, int32_t special, char * out, int32_t max_out, int32_t * n_out, char * err, size_t err_len);
 /* 1: the token ends generation. */
 int32_t   ee_token_is_end(const ee_target * target, int32_t token);
+/* The noise of the ids [n] under key [2] to single precision where it is large, for guesses. */
+void      ee_noise_rough(const int32_t * ids, int32_t n, const uint32_t * key, float * out);
 /* The index of the largest (scores - top) / temperature + noise of the ids under key [4]; NULL stands for ids 0..n-1. */
 int32_t   ee_noise_argmax(const int32_t * ids, const float * scores, int32_t n, float top, float temperature, const uint32_t * key);
 /* Ids or -1. */

@@ -40,6 +40,19 @@ double noise_of(int32_t id, const uint32_t * key) {
     return -std::log(-std::log1p(-((double(bits) + 0.5) * 0x1p-52)));
 }
 
+// log(x) within 2e-6 of x + 1 for positive normal x, without a branch: x = 2^e * (1 + f) with |f| < 0.42, and the series of
+// log((1 + z) / (1 - z)) at z = f / (2 + f).
+inline float rough_log(float x) {
+    int32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    const int32_t exponent = (bits - 0x3f3504f3) >> 23; // mantissas from the root of a half to that of two
+    bits -= exponent << 23;
+    float mantissa;
+    std::memcpy(&mantissa, &bits, sizeof mantissa);
+    const float z = (mantissa - 1) / (mantissa + 1), z2 = z * z;
+    return float(exponent) * 0.693147181f + 2 * z * (1 + z2 * (1.0f / 3 + z2 * (1.0f / 5 + z2 * (1.0f / 7 + z2 / 9))));
+}
+
 // Calls visit(i) for every i whose bound exceeds the bar, which visit may raise; branch-free over whole blocks.
 template <class Visit> void for_each_above(const float * bounds, int32_t n, const float & bar, Visit visit) {
     for (int32_t begin = 0; begin < n; begin += BLOCK) {
@@ -60,8 +73,27 @@ template <class Visit> void for_each_above(const float * bounds, int32_t n, cons
 
 // Twice as fast with AVX2, chosen when the library is loaded.
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
-__attribute__((target_clones("avx2", "default")))
+#define EE_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define EE_CLONES
 #endif
+
+EE_CLONES
+void ee_noise_rough(const int32_t * ids, int32_t n, const uint32_t * key, float * out) {
+    const uint32_t words[2] = {key[0], key[1]};
+    for (int32_t i = 0; i < n; ++i) {
+        const uint32_t word = word_of(ids[i], words);
+        // Of 2^-32 of it as a float, through halves that an int32 holds: there is no such instruction for uint32.
+        const float u     = (float(int32_t(word >> 8)) * 256 + float(int32_t(word & 255)) + 0.5f) * 0x1p-32f;
+        const float below = u < 1 - 0x1p-24f ? u : 1 - 0x1p-24f;
+        // -log1p(-u): the series where u is small and its digits matter, the logarithm elsewhere.
+        const float series = below * (1 + below * (1.0f / 2 + below * (1.0f / 3 + below * (1.0f / 4 + below * (1.0f / 5 + below / 6)))));
+        const float direct = -rough_log(1 - below);
+        out[i]             = -rough_log(below < 0x1p-4f ? series : direct);
+    }
+}
+
+EE_CLONES
 int32_t ee_noise_argmax(const int32_t * ids, const float * scores, int32_t n, float top, float temperature, const uint32_t * key) {
     static thread_local std::vector<float> room;
     room.resize(n);
