@@ -74,7 +74,8 @@ def test_a_target_timed_too_early_is_timed_again(
 
     monkeypatch.setattr("eagle_edge.learnt.settle_weights", lambda seconds: settled[0])
     monkeypatch.setattr("eagle_edge.learnt.time_trees", counted)
-    loading, params = TargetParams(n_ctx=192, n_threads=1), SamplingParams(max_tokens=20, ignore_eos=True)
+    loading = TargetParams(n_ctx=176, n_threads=1)  # no other test has such a context, so nothing is known of it
+    params = SamplingParams(max_tokens=20, ignore_eos=True)
     with Engine(tiny_target, tiny_head, loading, exact="strict") as engine:
         expected = engine.complete([1, 2, 3], params).token_ids
         assert timed == 0
