@@ -36,7 +36,7 @@ def time_trees(costs: Costs, target: Target) -> None:
 
     slow = min(evaluate(1) for _ in range(2)) > _SLOW_MS
     sizes, turns = (_SLOW_SIZES, _SLOW_TURNS) if slow else (_SIZES, _TURNS)
-    widest = min(evaluate(WIDEST) for _ in range(_RUNS))  # it has a graph of its own, which the others need not leave
+    widest = min([evaluate(1), evaluate(WIDEST)][1] for _ in range(_RUNS))  # with the change to a graph of its own
     timed: dict[int, list[float]] = {n: [] for n in sizes}
     for turn in range(turns):
         for n in sizes if turn % 2 else reversed(sizes):
