@@ -29,7 +29,7 @@ class Round:
     """What a round proposed, to learn from what the target says to it."""
 
     guesses: Guesses = field(default_factory=Guesses)
-    followed: Followed | None = None  # what the head guessed by habit
+    followed: Followed | None = None  # what the head guessed of a chain, before anything was worked out
     suffix: list[int] = field(default_factory=list)
     suffix_length: int = 0
     drawn: bool = False  # whether the target draws its tokens

@@ -40,7 +40,7 @@ double noise_of(int32_t id, const uint32_t * key) {
     return -std::log(-std::log1p(-((double(bits) + 0.5) * 0x1p-52)));
 }
 
-// log(x) within 2e-6 of x + 1 for positive normal x, without a branch: x = 2^e * (1 + f) with |f| < 0.42, and the series of
+// log(x) of a positive normal x to single precision, without a branch: x = 2^e * (1 + f) with |f| < 0.42, and the series of
 // log((1 + z) / (1 - z)) at z = f / (2 + f).
 inline float rough_log(float x) {
     int32_t bits;
@@ -83,7 +83,7 @@ void ee_noise_rough(const int32_t * ids, int32_t n, const uint32_t * key, float 
     const uint32_t words[2] = {key[0], key[1]};
     for (int32_t i = 0; i < n; ++i) {
         const uint32_t word = word_of(ids[i], words);
-        // Of 2^-32 of it as a float, through halves that an int32 holds: there is no such instruction for uint32.
+        // The word as a fraction of 2^32. Its parts fit an int32, for which vectors have a conversion to float.
         const float u     = (float(int32_t(word >> 8)) * 256 + float(int32_t(word & 255)) + 0.5f) * 0x1p-32f;
         const float below = u < 1 - 0x1p-24f ? u : 1 - 0x1p-24f;
         // -log1p(-u): the series where u is small and its digits matter, the logarithm elsewhere.

@@ -270,3 +270,38 @@ def test_ordinary_rounds_are_repeated_by_habit(noisy: bool, monkeypatch: pytest.
     worked_out, kinds = speed_and_kinds()
     assert kinds[Kind.HABIT] == 0
     assert by_habit > 0.97 * worked_out
+
+
+def test_habits_ask_for_as_many_levels_as_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every row costs a fifth of the first, most deep chains are followed without being worked out."""
+    machine = Machine(lambda n: 5.0 + 1.0 * (n - 1))
+    learner, kinds = policy(machine), Counter[Kind]()
+    observe = learner.observe
+
+    def observed(*args: Any) -> None:
+        this = learner._round
+        if this.n_levels > 0:
+            kinds[this.kind] += 1
+        observe(*args)
+
+    monkeypatch.setattr(learner, "observe", observed)
+    run(Text(1.0, 6.0), machine, 400, learner)
+    assert kinds[Kind.HABIT] > max(40, 2 * kinds[Kind.WORKED_OUT])
+
+
+def test_every_round_teaches_while_a_head_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first rounds by habit are all learnt from, later ones that ask for one guess only now and then."""
+    machine = Machine(lambda n: 5.0 if n <= 2 else 5.0 + 4.0 * (n - 2))
+    learner, teaching = policy(machine), list[bool]()
+    observe = learner.observe
+
+    def observed(*args: Any) -> None:
+        this = learner._round
+        if this.kind is Kind.HABIT and this.n_levels == 0:
+            teaching.append(this.teaches)
+        observe(*args)
+
+    monkeypatch.setattr(learner, "observe", observed)
+    run(Text(1.0, 3.0), machine, 600, learner)
+    assert all(teaching[:15])
+    assert np.mean(teaching[-60:]) < 0.5
