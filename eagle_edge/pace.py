@@ -39,6 +39,10 @@ class Pace:
         self._n_rests[done.kind] += 1
         self._rest_ms[done.kind] = mean + max(1 / self._n_rests[done.kind], _SMOOTHING) * (rest - mean)
 
+    def rest_ms(self, kind: Kind) -> float:
+        """What a round of this kind takes beyond its calls."""
+        return self._rest_ms[kind]
+
     def more_rest_ms(self, kind: Kind, than: Kind) -> float:
         """What a round of one kind takes more than one of another, beyond their calls."""
         return max(self._rest_ms[kind] - self._rest_ms[than], 0.0)

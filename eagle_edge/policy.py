@@ -6,6 +6,10 @@ price of time: how many candidates to verify (Sequoia, arXiv 2402.12374; OPT-Tre
 level pays for its evaluation (DDD, arXiv 2409.00142; SVIP, arXiv 2411.18462), and whether to ask the head at all. A
 chain, or nothing, are ordinary outcomes.
 
+A token saved is worth what it would have cost where it lies. So the price is that of rounds lately where the text did
+not repeat itself; where it does, tokens come several times as fast, and repetitions have a price of their own
+(``repetition.py``).
+
 The policy decides only how many picks an evaluation serves; the text never depends on it.
 """
 
@@ -14,8 +18,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
-from operator import mul
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from .expand import Children, Level
 from .growth import Growth, Prices
 from .habit import Followed, Habit
 from .pace import Pace
+from .repetition import best_piece, worth_of_chain
 from .round import Kind, Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
@@ -148,7 +151,8 @@ class Policy:
                 return tree
         prices, this.kind = self._prices(costs), Kind.REPEATED
         given = chances.suffixes(this.suffix_length, len(this.suffix))
-        without = self._without_head(given, prices) if this.suffix else 0.0
+        given = best_piece(given, prices, self._pace.rest_ms(Kind.REPEATED))
+        without = worth_of_chain(given, prices)
         if self._is_short():
             chances.short.note(without - prices.rate * self._pace.more_rest_ms(Kind.REPEATED, Kind.IDLE))
         worth = chances.worth[without > 0]
@@ -160,7 +164,7 @@ class Policy:
         elif without == 0:
             self._note_pace(this, 0.0, 0, prices)
             return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
-        this.guesses.graft(this.suffix, given)
+        this.guesses.graft(this.suffix[: len(given)], given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
         n = _best(gains)
         if asked:
@@ -299,14 +303,6 @@ class Policy:
         """Whether the text repeats itself, but only a few tokens of it."""
         return 0 < self._round.suffix_length < _LONG and len(self._round.suffix) > 0
 
-    def _without_head(self, given: list[float], prices: Prices) -> float:
-        """What the suffix alone is worth, in tokens."""
-        best = tokens = 0.0
-        for chance, ms in zip(accumulate(given, mul), prices.verify_ms[2 : prices.most + 2], strict=False):
-            tokens += chance
-            best = max(best, tokens - prices.rate * (ms - prices.verify_ms[1]))
-        return best
-
     def _read(self, head: Head, backlog: Backlog, noise: Noise) -> None:
         """Let the head read what was committed, and guess under ``noise``."""
         this, n_pairs, extend = self._round, len(backlog), self.costs.at(self._round.n_threads).extend
@@ -358,6 +354,8 @@ class Policy:
         this.draft_ms += this.levels_ms
 
     def _note_pace(self, this: Round, gain: float, n: int, prices: Prices) -> None:
+        if this.suffix:  # as fast as a text is where it repeats itself, the rest of it is not
+            return
         costs = self.costs.at(this.n_threads)
         tokens = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
         self._pace.note(tokens, prices.verify_ms[n + 1] + this.draft_ms, costs.verify.at(1))

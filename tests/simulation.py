@@ -21,6 +21,7 @@ from eagle_edge.tree import Tree
 
 N_VOCAB = 1000
 TOP_K = 10
+_BREAKS = 0.04  # of the tokens that repeat others are followed by a gap
 
 
 @dataclass
@@ -30,13 +31,15 @@ class Text:
     Attributes:
         skill: 1: tokens come as often as the head says; 0: never; between: that share of it.
         sharpness: the larger the surer the head is of its first guess.
-        phrase: tokens; where above 0 the text repeats its first ``phrase`` tokens for ever.
+        phrase: tokens; where above 0 the text repeats its first ``phrase`` tokens for ever,
+        gap: but now and then says so many tokens that nobody can guess.
     """
 
     skill: float = 1.0
     sharpness: float = 2.0
     seed: int = 0
     phrase: int = 0
+    gap: int = 0
     ids: list[int] = field(default_factory=lambda: [1])
 
     def said(self, path: tuple[int, ...], position: int) -> Children:
@@ -52,7 +55,10 @@ class Text:
         while position >= len(self.ids):
             at = len(self.ids)
             if self.phrase and at > self.phrase:
-                self.ids.append(self.ids[at - self.phrase])
+                novel = self.gap and any(
+                    np.random.default_rng([self.seed, at - i]).random() < _BREAKS for i in range(self.gap)
+                )
+                self.ids.append(N_VOCAB + at if novel else self.ids[1 + (at - 1) % self.phrase])
                 continue
             rng = np.random.default_rng([self.seed, at, 1])
             tokens, logprob = self.said((), at - 1)  # what the head says one token ahead decides the draw

@@ -127,6 +127,21 @@ def test_repetitions_need_no_head() -> None:
     assert max(sizes) > 8
 
 
+def test_repetitions_are_taken_in_pieces_wherever_they_lie() -> None:
+    """How much of a repetition is verified at a time depends on it, not on how slow the rest of the text is."""
+    means = []
+    for gap in (2, 30):
+        machine, sizes = Machine(CURVES["groups of four"]), []
+        learner = policy(machine)
+        for seed in range(4):
+            learner.start()
+            sizes += run(Text(0.0, 2.0, seed, phrase=60, gap=gap), machine, 600, learner, with_head=False)[1]
+        repeated = np.array(sizes)[np.array(sizes) > 4]
+        assert len(repeated) > 30
+        means.append(np.mean(repeated))
+    assert means[1] == pytest.approx(means[0], rel=0.2)
+
+
 def test_repetitions_add_to_a_head() -> None:
     """Where the text repeats itself, a head and the suffixes together beat the head alone by half."""
     curve = CURVES["groups of four"]
