@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from .cost import load_state, save_state, state_file
 from .drafter import Drafter
 from .kernels import kernel_path, settle_weights
 from .probe import WIDEST, probe, time_trees
+from .state import load_state, save_state, state_file
 from .target import Target
 
 __all__ = ["Learnt"]

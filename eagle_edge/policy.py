@@ -15,7 +15,6 @@ The policy decides only how many picks an evaluation serves; the text never depe
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,12 +27,14 @@ from .chances import Chances
 from .config import DraftParams
 from .cost import CostModel, Costs, Curve
 from .expand import Children, Level
+from .exploration import Exploration
 from .growth import Growth, Prices
 from .habit import Followed, Habit
 from .pace import Pace
 from .repetition import best_piece, worth_of_chain
 from .round import Kind, Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
+from .sampled import ChainLength
 from .suffix import SuffixIndex
 from .tree import Tree, lone
 from .worth import MARGIN, Worth
@@ -44,13 +45,6 @@ Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 
-_SMOOTHING = 1 / 32  # of a round in the running rate
-_LOOKS = 4  # rounds between two looks for such a size
-_EXPLORING = 0.005  # share of the time that may go into trees of sizes that may be cheaper than believed
-_COMPARE = 64  # rounds after which a lone row is timed again; in a round worth little, or thrice as late in any
-_FIRST_COMPARE = 8  # the same at first, when what was learnt before may hold no more; twice as many each time
-_SURPRISING = 0.25  # logarithm of the factor by which a lone row has to surprise to be timed again at once
-_LONE_RUNS = 3  # times in a row at most
 _LONGEST_SUFFIX = 32  # tokens
 _LONG = 4  # tokens of a repetition that is always worth a closer look
 _USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
@@ -81,11 +75,8 @@ class Policy:
         self._chances = {False: Chances(), True: Chances()}  # by whether the target draws its tokens
         self._same_noise = SameNoise()
         self._pace = Pace()
-        self._kept = np.array([3.0, 4.0])  # of sampled chains: tokens kept, tokens that met the target; running sums
-        self._spent_ms = self._explored_ms = 0.0
-        self._compare = _FIRST_COMPARE
-        self._since_lone = self._n_lone = 0  # rounds since a lone row was timed; those repeated because they surprised
-        self._usual_gain = 0.0  # running mean
+        self._exploration = Exploration()
+        self._chain_length = ChainLength()
         self._asked_at = -2  # the round that last asked the head
         self._warm = False  # whether the round before did
         self.n_rounds = 0
@@ -181,7 +172,7 @@ class Policy:
     def _by_habit(self, root: int, head: Head, backlog: Backlog, room: int, noise: Noise) -> Tree | None:
         """The tree of a round like others before, or None where there is more to work out."""
         this, habit = self._round, self._habit
-        if habit is None or self.n_rounds >= self._priced_until or self._since_lone >= self._compare:
+        if habit is None or self.n_rounds >= self._priced_until or self._exploration.is_due:
             return None
         chances, most = self._chances[this.drawn], min(room, self.params.depth + 1)
         calibrate = chances.heads[this.noisy]
@@ -195,13 +186,13 @@ class Policy:
             return None
         gains = followed.gains
         n = _best(gains)
-        self._since_lone += 1
+        self._exploration.note_round()
         this.kind = Kind.HABIT
         this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE) + this.levels_ms
         this.teaches = this.n_levels > 0 or self.n_rounds % _TEACHING == 0 or calibrate.is_new
         if this.teaches:
             followed.add_to(this.guesses)
-            self._usual_gain += _SMOOTHING * (gains[n] - self._usual_gain)
+            self._exploration.note_gain(gains[n])
             this.n_nodes, this.ordinary_ms = n + 1, habit.prices.verify_ms[n + 1]
             self._note_worth(chances.worth[False], gains, 0.0, habit.prices.rate)
             self._note_pace(this, gains[n], n, habit.prices)
@@ -225,10 +216,10 @@ class Policy:
         self._round.teaches = self.n_rounds % _TEACHING == 0
         if not self._round.teaches:
             return lone(ids[-1])
-        self._since_lone += 1
+        self._exploration.note_round()
         lone_ms = costs.verify.at(1)
         self._pace.note(1.0, lone_ms, lone_ms)
-        self._usual_gain -= _SMOOTHING * self._usual_gain
+        self._exploration.note_gain(0.0)
         return lone(ids[-1])
 
     def chain_length(self, n_threads: int) -> int:
@@ -237,18 +228,11 @@ class Policy:
         costs = self.costs.at(n_threads)
         if costs.verify.is_empty:
             return 0
-        prices, kept = self._prices(costs), self._kept[0] / self._kept[1]
-        n = np.arange(1, min(self.params.total, self.params.depth + 2))
-        draft_ms = costs.extend.at(_USUAL_PAIRS) + (n - 1) * prices.level_ms[1]
-        verify_ms = np.array(prices.verify_ms)
-        gains = np.cumsum(kept**n) - prices.rate * (verify_ms[n + 1] - verify_ms[1] + draft_ms)
-        best = int(np.argmax(gains))
-        if gains[best] <= 0:
-            self._note_pace(this, 0.0, 0, prices)
-            return 0
-        this.draft_ms = float(draft_ms[best])
-        self._note_pace(this, float(gains[best]) + prices.rate * this.draft_ms, best + 1, prices)
-        return best + 1
+        prices = self._prices(costs)
+        most = min(self.params.total - 1, self.params.depth + 1)
+        n, gain, this.draft_ms = self._chain_length.best(prices, costs.extend.at(_USUAL_PAIRS), most)
+        self._note_pace(this, gain + prices.rate * this.draft_ms, n, prices)
+        return n
 
     def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
         """Learn from the round that ``propose`` began.
@@ -265,20 +249,14 @@ class Policy:
             return
         costs = self.costs.at(this.n_threads)
         if n_nodes == 1:
-            expected_ms = costs.verify.at(1)
-            surprised = expected_ms > 0 and abs(math.log(verify_ms / expected_ms)) > _SURPRISING
-            again = surprised and self._n_lone < _LONE_RUNS
-            self._n_lone = self._n_lone + 1 if again else 0
-            self._since_lone = 3 * _COMPARE if again else 0
-            self._compare = self._compare if again else min(2 * self._compare, _COMPARE)
+            self._exploration.note_lone(verify_ms, costs.verify.at(1))
         costs.verified(n_nodes, verify_ms)
-        self._spent_ms += this.draft_ms + verify_ms
+        explored = not this.sampled and n_nodes != this.n_nodes
+        explored_ms = max(0.0, verify_ms - this.ordinary_ms) if explored else 0.0
+        self._exploration.note_time(this.draft_ms + verify_ms, explored_ms)
         if this.sampled:
-            n_met = min(len(tokens), n_nodes - 1)
-            self._kept += 0.02 * (-self._kept) * (n_met > 0) + np.array([min(len(tokens) - 1, n_met), n_met])
+            self._chain_length.observe(len(tokens), n_nodes - 1)
             return
-        if n_nodes != this.n_nodes:
-            self._explored_ms += max(0.0, verify_ms - this.ordinary_ms)
         if not len(this.guesses):
             return
         outcomes = this.outcomes(tokens)
@@ -366,12 +344,12 @@ class Policy:
         What drafting is compared with has to be known as of now, and a text that is always drafted never shows it.
         """
         this = self._round
-        self._since_lone += 1
-        if self._since_lone > self._compare * (1 if gain < self._usual_gain else 3):
+        self._exploration.note_round()
+        if self._exploration.wants_lone(gain):
             return 0
-        self._usual_gain += _SMOOTHING * (gain - self._usual_gain)
+        self._exploration.note_gain(gain)
         this.n_nodes, this.ordinary_ms = n + 1, prices.verify_ms[n + 1]
-        if self.n_rounds % _LOOKS or self._explored_ms > _EXPLORING * self._spent_ms:
+        if not self._exploration.may_look(self.n_rounds):
             return n
         hoped = this.guesses.gains(prices.most, costs.verify.up_to(self.params.total, optimistic=True), prices.rate)
         return hoped.index(max(hoped))

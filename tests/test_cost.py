@@ -1,4 +1,4 @@
-"""Cost curves and the file that keeps them."""
+"""Cost curves, in memory and kept in a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagle_edge.cost import CostModel, Curve, load_state, save_state, state_file
+from eagle_edge.cost import CostModel, Curve
+from eagle_edge.state import load_state, save_state
 
 
 def taught(points: dict[int, float], runs: int = 4) -> Curve:
@@ -133,24 +134,6 @@ def test_what_was_learnt_survives_a_file(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["learnt.json"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "null", "\x00\xff", '"text"'])
-def test_a_broken_file_is_no_file(tmp_path: Path, content: str) -> None:
-    """Whatever lies there, reading gives an empty state and no error."""
-    path = tmp_path / "learnt.json"
-    path.write_text(content, encoding="latin-1")
-    assert load_state(path) == {}
-    assert load_state(tmp_path / "missing.json") == {}
-    assert load_state(tmp_path) == {}
-
-
-def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
-    """Where a file stands in the folder's place, saving does nothing."""
-    (tmp_path / "file").write_text("")
-    save_state(tmp_path / "file" / "learnt.json", {"a": 1})
-    assert (tmp_path / "file").read_text() == ""
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
 @pytest.mark.parametrize(
     "state",
     [
@@ -167,24 +150,6 @@ def test_a_foreign_state_is_refused(state: dict[str, object]) -> None:
     """Points that cannot be raise one of the errors that the reader expects."""
     with pytest.raises((ValueError, TypeError, KeyError, IndexError)):
         CostModel().restore(state)
-
-
-def test_the_file_depends_on_models_machine_and_settings(tmp_path: Path) -> None:
-    """Another model, another size of the same name, or another setting is another file."""
-    one, other = tmp_path / "a.gguf", tmp_path / "b.gguf"
-    one.write_bytes(b"1")
-    other.write_bytes(b"1")
-    facts = {"kernels": "avx2"}
-    paths = {
-        state_file(facts, {"target": str(one), "head": None}, tmp_path),
-        state_file(facts, {"target": str(other), "head": None}, tmp_path),
-        state_file(facts, {"target": str(one), "head": str(other)}, tmp_path),
-        state_file({"kernels": ""}, {"target": str(one), "head": None}, tmp_path),
-    }
-    assert len(paths) == 4
-    assert state_file(facts, {"target": str(one), "head": None}, tmp_path) in paths
-    one.write_bytes(b"22")
-    assert state_file(facts, {"target": str(one), "head": None}, tmp_path) not in paths
 
 
 def test_brief_calls_cost_their_mean() -> None:
