@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .backlog import Backlog
+from .chain_length import ChainLength
 from .chances import Chances
 from .config import DraftParams
 from .cost import CostModel, Costs, Curve
@@ -34,7 +35,6 @@ from .pace import Pace
 from .repetition import best_piece, worth_of_chain
 from .round import Kind, Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
-from .sampled import ChainLength
 from .suffix import SuffixIndex
 from .tree import Tree, lone
 from .worth import MARGIN, Worth
