@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from .gguf_header import read_header
 from .head_format import HeadConfig
 from .native import Handle, array, call, ffi, lib, out_array
 from .pair import check_pair
+from .same_noise import NO_NOISE, Noise
 from .tree import Tree
 
 __all__ = ["Draft"]
@@ -166,8 +167,7 @@ class Draft:
         root: int,
         params: DraftParams,
         room: int,
-        noise: Callable[[int], Float32] | None = None,
-        temperature: float = 1.0,
+        noise: Noise = NO_NOISE,
     ) -> Tree:
         """The tree under ``root``, the token of the last pair; nodes lie at most ``room`` deep.
 
@@ -175,10 +175,7 @@ class Draft:
             root: a token.
             params: the size of the tree.
             room: positions left below the root.
-            noise: guess a sample instead of the mode: ``noise(depth)`` [R] is what the target will add to its logits
-                over ``temperature`` when it picks a token ``depth`` below the root (Gumbel-max). Then the draft ranks
-                tokens, and scores paths, by its own logits so perturbed.
-            temperature: the target's.
+            noise: the target's, to guess samples; the last pair has been read with that of the first level.
 
         Raises:
             ValueError: nothing is committed since the last rewind, or ``params.top_k`` exceeds what was asked at load.
@@ -187,22 +184,13 @@ class Draft:
         if min(params.top_k, self.config.n_draft_vocab) > self.max_top_k:
             raise ValueError(f"top_k is {params.top_k}, the draft was loaded for at most {self.max_top_k}")
         call(lib.ee_draft_rewind, self.handle.pointer, self.n_pairs)  # a tree proposed before is dropped
-        if noise is None or params.total == 1 or room <= 0:
-            return expand(root, first, self._capped_level, params, room)
-        scale, depth = 1 / temperature, itertools.count(2)
+        depths = itertools.count(2)
 
-        def perturbed_level(tokens: Int32, parents: Int32, top_k: int) -> Children:
-            self.perturb(noise(next(depth)), scale)
-            try:
-                return self._capped_level(tokens, parents, top_k)
-            finally:
-                self.perturb(None, 1.0)
+        def level(tokens: Int32, parents: Int32, top_k: int) -> Children:
+            noise.perturb(self, next(depths))
+            return self.level(tokens, parents, min(top_k, self.max_top_k))
 
-        first = self._best_of(self.logits(-1) * np.float32(scale) + noise(1), params.top_k)
-        return expand(root, first, perturbed_level, params, room)
-
-    def _capped_level(self, tokens: Int32, parents: Int32, top_k: int) -> Children:
-        return self.level(tokens, parents, min(top_k, self.max_top_k))
+        return expand(root, first, level, params, room)
 
     @property
     def first(self) -> Children:
@@ -215,21 +203,15 @@ class Draft:
             raise ValueError("extend the draft before it proposes")
         return self._first
 
-    def perturb(self, noise: Float32 | None, scale: float) -> None:
-        """From the next evaluation on, rank children by softmax(logits * scale + noise); noise is [R], None stops."""
+    def perturb(self, noise: Float32 | None) -> None:
+        """From the next evaluation on, rank children by softmax(logits + noise); noise is [R], None stops."""
         if noise is None:
-            call(lib.ee_draft_perturb, self.handle.pointer, ffi.NULL, scale)
+            call(lib.ee_draft_perturb, self.handle.pointer, ffi.NULL)
             return
         values, pointer = array(noise, np.float32)
         if len(values) != self.config.n_draft_vocab:
             raise ValueError(f"noise should have {self.config.n_draft_vocab} values, not {len(values)}")
-        call(lib.ee_draft_perturb, self.handle.pointer, pointer, scale)
-
-    def _best_of(self, logits: Float32, top_k: int) -> Children:
-        """The tokens and log-probabilities of the ``top_k`` best of ``logits`` [R]."""
-        best = np.argsort(-logits, kind="stable")[:top_k]
-        top = logits[best[0]]
-        return self.vocab[best], (logits[best] - top - np.log(np.exp(logits - top).sum())).astype(np.float32)
+        call(lib.ee_draft_perturb, self.handle.pointer, pointer)
 
     def logits(self, node: int) -> Float32:
         """[R] the logits of a node of this round (-1: of the last pair); ``vocab`` names their tokens."""

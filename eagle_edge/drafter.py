@@ -16,6 +16,7 @@ from .draft import Draft
 from .errors import NativeError
 from .filters import Candidates
 from .policy import Policy
+from .same_noise import Noise
 from .sampled import sample_chain
 from .sampling import Sampler
 from .tree import Tree, lone
@@ -125,19 +126,24 @@ class Drafter:
     def _ranked(self, ids: Sequence[int], sampler: Sampler, room: int, n_threads: int) -> Tree:
         draft, backlog = (self.draft, self._backlog) if self._active else (None, None)
         if self._params.automatic:
-            noise = self._noise(sampler, len(ids))
-            return self.policy.propose(ids, room, n_threads, draft, backlog, noise, sampler.params.temperature)
+            drawn = sampler.params.temperature > 0
+            return self.policy.propose(ids, room, n_threads, draft, backlog, self._noise(sampler, len(ids)), drawn)
         if draft is None or backlog is None or len(backlog) == 0:
             return lone(ids[-1])
-        backlog.read()
-        return draft.propose(ids[-1], self._params, room)
+        noise = Noise(self._noise(sampler, len(ids)))
+        try:
+            noise.perturb(draft, 1)
+            backlog.read()
+            return draft.propose(ids[-1], self._params, room, noise)
+        finally:
+            noise.stop(draft)
 
     def _noise(self, sampler: Sampler, position: int) -> Callable[[int], Float32] | None:
-        """The noise of the target's own choice ``depth`` below the root, where its choice is a sample of that kind."""
-        draft = self.draft
-        if draft is None or sampler.params.temperature == 0 or sampler.params.rule != "gumbel":
+        """What the target adds to its logits, by depth below the root, where its choice is a sample of that kind."""
+        draft, scale = self.draft, np.float32(sampler.params.temperature)
+        if draft is None or scale == 0 or sampler.params.rule != "gumbel":
             return None
-        return lambda depth: sampler.rough_gumbel(draft.vocab, position + depth - 1)
+        return lambda depth: scale * sampler.rough_gumbel(draft.vocab, position + depth - 1)
 
     def close(self) -> None:
         """Free the head; closing again does nothing."""

@@ -104,7 +104,7 @@ class Policy:
         head: Head | None = None,
         backlog: Backlog | None = None,
         noise: Callable[[int], Float32] | None = None,
-        temperature: float = 1.0,
+        drawn: bool = True,
     ) -> Tree:
         """The tree to verify under the last of ``ids``; its root alone where nothing pays.
 
@@ -114,10 +114,10 @@ class Policy:
             n_threads: of the evaluations to come.
             head: who drafts; None drafts from the text alone.
             backlog: what the head has not read yet.
-            noise: see ``Draft.propose``.
-            temperature: the target's.
+            noise: see ``Noise``.
+            drawn: whether the target draws its tokens.
         """
-        done, this = self._round, Round(n_threads=n_threads, drawn=temperature > 0, started=self._clock())
+        done, this = self._round, Round(n_threads=n_threads, drawn=drawn, started=self._clock())
         self._round = this
         # Rounds that teach are not the usual ones where most do not.
         usual = done.kind in _ALL_TEACH or (not done.teaches and self.n_rounds % _TEACHING == 2)
@@ -136,7 +136,7 @@ class Policy:
             return self._idle(ids, costs)
         this.samples, asked, shared = noise is not None, listens and not this.suffix, NO_NOISE
         if asked and head is not None and backlog is not None:
-            shared = self._shared_noise(noise, temperature)
+            shared = self._shared_noise(noise)
             tree = self._by_habit(ids[-1], head, backlog, room, shared)
             if tree is not None:
                 return tree
@@ -148,7 +148,7 @@ class Policy:
             chances.short.note(without - prices.rate * self._pace.more_rest_ms(Kind.REPEATED, Kind.IDLE))
         worth = chances.worth[without > 0]
         if listens and not asked and worth.asks():
-            asked, shared = True, self._shared_noise(noise, temperature)
+            asked, shared = True, self._shared_noise(noise)
         if asked and head is not None and backlog is not None:
             self._ask(head, backlog, prices, room, shared)
             self._form_habit(prices)
@@ -164,10 +164,10 @@ class Policy:
         n = self._explore(n, gains[n], costs, prices)
         return this.guesses.tree(ids[-1], n)
 
-    def _shared_noise(self, noise: Callable[[int], Float32] | None, temperature: float) -> Noise:
+    def _shared_noise(self, noise: Callable[[int], Float32] | None) -> Noise:
         """What the head is given to guess with this time."""
         self._round.noisy = noise is not None and self._same_noise.chooses()
-        return Noise(noise, temperature) if self._round.noisy else NO_NOISE
+        return Noise(noise) if self._round.noisy else NO_NOISE
 
     def _by_habit(self, root: int, head: Head, backlog: Backlog, room: int, noise: Noise) -> Tree | None:
         """The tree of a round like others before, or None where there is more to work out."""

@@ -197,7 +197,7 @@ class _RecordedHead:
         rows = [self._children(node, top_k) for node in self._nodes[-len(tokens) :]]
         return np.stack([ids for ids, _ in rows]), np.stack([logprob for _, logprob in rows])
 
-    def perturb(self, noise: Any, scale: float) -> None: ...
+    def perturb(self, noise: Any) -> None: ...
 
     def _children(self, node: int, top_k: int) -> Children:
         tokens, logprob = np.full(top_k, -1, np.int32), np.full(top_k, _NEVER, np.float32)

@@ -1,8 +1,10 @@
 """Guessing a sample with the target's own noise, where that guesses better.
 
-At temperature above 0 the target takes the token with the largest logit + noise, and the noise depends on the position
-alone. A head that adds the same noise to its own logits guesses the sample instead of the mode. How much that helps
-depends on the head, the temperature and the filters, so both ways are compared by their first guesses.
+At a temperature T above 0 the target takes the token with the largest logit + T * noise (Gumbel-max), and the noise
+depends on the position alone. A head that adds the same to its own logits guesses the sample instead of the mode; not
+dividing both by T changes no order, and leaves scores that say how likely a guess is (divided, a small T makes the
+head look sure of everything). How much it helps depends on the head, the temperature and the filters, so both ways are
+compared by their first guesses.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
 
 _SMOOTHING = 1 / 64
-_TRY = 12  # rounds after which the other way is tried
+_TRY = 32  # rounds after which the other way is tried
 _WORTH = 0.02  # share of right guesses that the noise has to add to pay for itself
 
 
@@ -35,34 +37,32 @@ class Head(Protocol):
     def level(self, tokens: Int32, parents: Int32, top_k: int) -> Children:
         """Children of nodes of this round's tree."""
 
-    def perturb(self, noise: Float32 | None, scale: float) -> None:
-        """Rank children by softmax(logits * scale + noise) from now on."""
+    def perturb(self, noise: Float32 | None) -> None:
+        """Rank children by softmax(logits + noise) from now on."""
 
 
 class Noise:
     """The target's noise, for a head; nothing where there is none.
 
     Args:
-        at: [R] the noise by depth below the root.
-        temperature: the target's.
+        at: [R] by depth below the root, what the target will add to its logits when it picks a token there.
     """
 
-    def __init__(self, at: Callable[[int], Float32] | None, temperature: float) -> None:
+    def __init__(self, at: Callable[[int], Float32] | None) -> None:
         self.at = at
-        self._scale = 1 / temperature if at is not None else 1.0
 
     def perturb(self, head: Head, depth: int) -> None:
         """From now on children lie ``depth`` below the root."""
         if self.at is not None:
-            head.perturb(self.at(depth), self._scale)
+            head.perturb(self.at(depth))
 
     def stop(self, head: Head) -> None:
         """Perturb no more."""
         if self.at is not None:
-            head.perturb(None, 1.0)
+            head.perturb(None)
 
 
-NO_NOISE = Noise(None, 1.0)
+NO_NOISE = Noise(None)
 
 
 class SameNoise:

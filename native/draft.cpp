@@ -119,12 +119,8 @@ ee_status ee_draft_level(ee_draft * draft, const int32_t * tokens, const int32_t
     });
 }
 
-ee_status ee_draft_perturb(ee_draft * draft, const float * noise, float scale, char * err, size_t err_len) {
+ee_status ee_draft_perturb(ee_draft * draft, const float * noise, char * err, size_t err_len) {
     return ee::guarded(err, err_len, [&] {
-        if (noise != nullptr && !(scale > 0.0f)) {
-            ee::fail(EE_ERR_ARG, "the scale of perturbed logits must be positive, got %g", scale);
-        }
-        draft->noise_scale = scale;
         draft->noise.assign(noise, noise == nullptr ? noise : noise + draft->config.n_draft_vocab);
     });
 }

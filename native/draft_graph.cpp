@@ -174,9 +174,8 @@ class builder {
     }
 
     ggml_tensor * perturbed(ggml_tensor * logits) {
-        out.noise       = input(GGML_TYPE_F32, c.n_draft_vocab);
-        out.noise_scale = input(GGML_TYPE_F32, 1);
-        return ggml_add(ctx, ggml_mul(ctx, logits, out.noise_scale), out.noise);
+        out.noise = input(GGML_TYPE_F32, c.n_draft_vocab);
+        return ggml_add(ctx, logits, out.noise);
     }
 
     const head_config &  c;

@@ -32,7 +32,7 @@ struct head_graph {
     ggml_context_ptr context;
     ggml_cgraph *    graph = nullptr;
     // Inputs; nullptr where not used. The mask [n_cells, rows] is for the last rows.
-    ggml_tensor *embedding, *taps, *parents, *positions, *cells, *mask, *state_rows, *noise, *noise_scale;
+    ggml_tensor *embedding, *taps, *parents, *positions, *cells, *mask, *state_rows, *noise;
     ggml_tensor *logits, *probabilities; // [R, n_states]; nullptr without output
 };
 

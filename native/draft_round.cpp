@@ -90,7 +90,6 @@ void ee_draft::set_mask(const ee::head_graph & g) {
 void ee_draft::set_noise(const ee::head_graph & g) {
     if (g.noise != nullptr) {
         ggml_backend_tensor_set(g.noise, noise.data(), 0, noise.size() * sizeof(float));
-        ggml_backend_tensor_set(g.noise_scale, &noise_scale, 0, sizeof noise_scale);
     }
 }
 

@@ -29,8 +29,7 @@ struct ee_draft {
     bool                 has_state = false; // row 0 of the states belongs to the last pair
     std::vector<int32_t> parents, depths;   // of the nodes of this round
 
-    std::vector<float>   noise; // [R], added to logits * noise_scale when children are chosen; empty: nothing is
-    float                noise_scale = 1.0f;
+    std::vector<float>   noise; // [R], added to the logits when children are chosen; empty: nothing is
 
     std::vector<float>    floats; // scratch on its way to or from the backend
     std::vector<uint16_t> halves;

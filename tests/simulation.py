@@ -93,7 +93,7 @@ class SimulatedHead:
         found = [self._children(path) for path in new]
         return np.stack([t[:top_k] for t, _ in found]), np.stack([p[:top_k] for _, p in found])
 
-    def perturb(self, noise: Any, scale: float) -> None: ...
+    def perturb(self, noise: Any) -> None: ...
 
     def _children(self, path: tuple[int, ...]) -> Children:
         at = self.n_pairs + 1

@@ -15,6 +15,7 @@ from reference_head import ReferenceHead
 from eagle_edge.config import DraftParams
 from eagle_edge.draft import Draft
 from eagle_edge.head_format import HeadConfig, RopeScaling
+from eagle_edge.same_noise import Noise
 
 pytestmark = pytest.mark.native
 
@@ -223,23 +224,28 @@ def test_tree_crosses_a_cache_step(tmp_path: Path, target: Path) -> None:
 
 
 def test_noise_makes_the_draft_guess_a_sample(tmp_path: Path, target: Path) -> None:
-    """With noise, a chain follows the argmax of scaled logits plus the noise of each depth, with matching scores."""
+    """With noise, a chain follows the argmax of logits plus the noise of each depth, with matching scores."""
     case = make_case(tmp_path, target)
     draft = case.draft
+    values = np.random.default_rng(2).gumbel(size=(8, 128)).astype(np.float32)
+    noise = Noise(lambda depth: values[depth])
+    noise.perturb(draft, 1)
     draft.extend(case.tokens[:9], case.taps[:9])
-    noise = np.random.default_rng(2).gumbel(size=(8, 128)).astype(np.float32)
-    tree = draft.propose(5, DraftParams.chain(5), 100, lambda depth: noise[depth], temperature=0.7)
+    tree = draft.propose(5, DraftParams.chain(5), 100, noise)
+    noise.stop(draft)
     score = 0.0
     for depth in range(1, 6):
-        perturbed = draft.logits(depth - 2) / 0.7 + noise[depth]
+        perturbed = draft.logits(depth - 2) + values[depth]
         assert tree.tokens[depth] == draft.vocab[perturbed.argmax()]
         score += log_softmax(perturbed).max()
         assert tree.logprob[depth] == pytest.approx(score, abs=1e-3)
+    draft.rewind(0)
+    draft.extend(case.tokens[:9], case.taps[:9])
     plain = draft.propose(5, DraftParams.chain(5), 100)
     assert plain.tokens[1] == draft.vocab[draft.logits(-1).argmax()]
     assert plain.tokens[2] == draft.vocab[draft.logits(0).argmax()]
     with pytest.raises(ValueError, match="128 values, not 3"):
-        draft.propose(5, DraftParams(8, 2, 2), 100, lambda depth: noise[depth, :3] if depth > 1 else noise[1])
+        draft.propose(5, DraftParams(8, 2, 2), 100, Noise(lambda depth: values[depth, :3]))
 
 
 def test_impossible_calls_are_refused(tmp_path: Path, target: Path) -> None:

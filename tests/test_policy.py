@@ -200,7 +200,7 @@ def test_sampled_texts_are_judged_apart() -> None:
     learner = policy(Machine(CURVES["steep"]))
     before = learner.to_json()["chances"]
     for _ in range(40):
-        learner.propose([1, 2, 3, 1, 2, 3, 1, 2], 8, 1, temperature=0.0)
+        learner.propose([1, 2, 3, 1, 2, 3, 1, 2], 8, 1, drawn=False)
         learner.observe([3], 2, 5.0)
     greedy, drawn = learner.to_json()["chances"]
     assert drawn == before[True]
@@ -231,7 +231,7 @@ def test_a_habit_gives_the_head_the_targets_noise(monkeypatch: pytest.MonkeyPatc
     read_with: list[bool] = []
     extend = SimulatedHead.extend
 
-    def perturb(head: SimulatedHead, noise: Any, scale: float) -> None:
+    def perturb(head: SimulatedHead, noise: Any) -> None:
         given[0] = noise
 
     def reads(head: SimulatedHead, *args: Any, **more: Any) -> None:
