@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from eagle_edge.config import DraftParams, SamplingParams, TargetParams
 from eagle_edge.drafter import Drafter
 from eagle_edge.engine import Completion, Engine
 from eagle_edge.errors import ContextFullError, GrammarError, NativeError, NoTokenLeftError, PairError
+from eagle_edge.sampling import Sampler
 from eagle_edge.tree import Tree
 
 pytestmark = pytest.mark.native
@@ -227,6 +229,35 @@ def test_published_rules_sample_the_targets_distribution(tmp_path: Path, rule: s
         table = [row[:-1] for row in table]
     assert len(frequent) > 5
     assert stats.chi2_contingency(table).pvalue > 0.001
+
+
+@pytest.mark.parametrize("draft", [DraftParams.chain(2), LARGEST])
+def test_fixed_trees_guess_with_the_targets_noise(
+    engine: Engine, draft: DraftParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every level is ranked under temperature times the noise of the position it guesses, and none at temperature 0."""
+    assert engine.drafter.draft is not None
+    head = engine.drafter.draft
+    given: list[npt.NDArray[np.float32] | None] = []
+    perturb = head.perturb
+
+    def noted(noise: npt.NDArray[np.float32] | None) -> None:
+        given.append(None if noise is None else noise.copy())
+        perturb(noise)
+
+    monkeypatch.setattr(head, "perturb", noted)
+    prompt = prompts(1)[0]
+    fresh(engine, prompt, SamplingParams(max_tokens=12, temperature=0.0), draft)
+    assert not given
+    params = SamplingParams(max_tokens=12, temperature=0.6, seed=3)
+    text = fresh(engine, prompt, params, draft).token_ids
+    sampler = Sampler(params, N_VOCAB)
+    assert given[-1] is None
+    for depth in (0, 1):
+        noise = given[depth]
+        assert noise is not None
+        np.testing.assert_allclose(noise, 0.6 * sampler.gumbel(head.vocab, len(prompt) + depth), atol=1e-5)
+    assert text == fresh(engine, prompt, params, PLAIN).token_ids
 
 
 def test_penalties_bias_and_logprobs_are_those_of_plain_decoding(engine: Engine) -> None:
