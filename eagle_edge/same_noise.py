@@ -22,9 +22,10 @@ __all__ = ["NO_NOISE", "Head", "Noise", "SameNoise"]
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
 
-_SMOOTHING = 1 / 64
-_TRY = 32  # rounds after which the other way is tried
-_WORTH = 0.02  # share of right guesses that the noise has to add to pay for itself
+_MEMORY = 128  # rounds that a share remembers
+_TRY = 16  # rounds after which the other way is tried
+_CLEARLY = 0.05  # more right guesses without the noise than with it, before it is left out
+_PRIOR = 0.3, 8  # share of right guesses, and rounds that this counts as
 
 
 class Head(Protocol):
@@ -66,15 +67,16 @@ NO_NOISE = Noise(None)
 
 
 class SameNoise:
-    """Which way guesses better, by running shares of right first guesses."""
+    """Whether to guess with the noise: unless that is clearly worse, by running shares of right first guesses."""
 
     def __init__(self) -> None:
-        self._right = {False: 0.5, True: 0.55}
+        self._right = dict.fromkeys((False, True), _PRIOR[0])
+        self._n = dict.fromkeys((False, True), _PRIOR[1])
         self._since_other = 0
 
     def chooses(self) -> bool:
         """Whether to guess with the noise this time."""
-        better = self._right[True] > self._right[False] + _WORTH
+        better = self._right[False] <= self._right[True] + _CLEARLY
         self._since_other += 1
         if self._since_other >= _TRY:
             self._since_other = 0
@@ -83,7 +85,8 @@ class SameNoise:
 
     def note(self, noisy: bool, right: bool) -> None:
         """Learn whether the first guess was right."""
-        self._right[noisy] += _SMOOTHING * (right - self._right[noisy])
+        self._n[noisy] = min(self._n[noisy] + 1, _MEMORY)
+        self._right[noisy] += (right - self._right[noisy]) / self._n[noisy]
 
     def to_json(self) -> list[float]:
         """The shares."""
