@@ -25,12 +25,14 @@ class ChainLength:
             extend_ms: what the first token costs; every further one costs a level.
             most: the most tokens.
         """
+        if most < 1:
+            return 0, 0.0, 0.0
         n = np.arange(1, most + 1)
         draft_ms = extend_ms + (n - 1) * prices.level_ms[1]
         verify_ms = np.array(prices.verify_ms)
         gains = np.cumsum((self._kept / self._met) ** n) - prices.rate * (verify_ms[n + 1] - verify_ms[1] + draft_ms)
-        best = int(np.argmax(gains)) if most else 0
-        if most < 1 or gains[best] <= 0:
+        best = int(np.argmax(gains))
+        if gains[best] <= 0:
             return 0, 0.0, 0.0
         return best + 1, float(gains[best]), float(draft_ms[best])
 

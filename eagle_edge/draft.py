@@ -175,7 +175,8 @@ class Draft:
             root: a token.
             params: the size of the tree.
             room: positions left below the root.
-            noise: the target's, to guess samples; the last pair has been read with that of the first level.
+            noise: the target's, to guess samples; the last pair has been read with that of the first level, and who
+                started it stops it.
 
         Raises:
             ValueError: nothing is committed since the last rewind, or ``params.top_k`` exceeds what was asked at load.

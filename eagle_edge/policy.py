@@ -43,7 +43,6 @@ __all__ = ["Policy"]
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
-Float64 = npt.NDArray[np.float64]
 
 _LONGEST_SUFFIX = 32  # tokens
 _LONG = 4  # tokens of a repetition that is always worth a closer look
@@ -52,7 +51,7 @@ _TEACHING = 4  # ordinary rounds of which one is learnt from
 _ALL_TEACH = (Kind.REPEATED, Kind.WORKED_OUT)  # every round of these kinds is learnt from
 _HABITUAL = 48  # rounds that prices, and the habit that follows from them, last
 _FIRST_HABIT = 8  # the same at first, when costs are hardly known
-_VERSION = 5  # of what is kept between runs
+_VERSION = 6  # of what is kept between runs
 
 
 class Policy:

@@ -88,13 +88,14 @@ class SameNoise:
         self._n[noisy] = min(self._n[noisy] + 1, _MEMORY)
         self._right[noisy] += (right - self._right[noisy]) / self._n[noisy]
 
-    def to_json(self) -> list[float]:
-        """The shares."""
-        return [self._right[False], self._right[True]]
+    def to_json(self) -> list[list[float]]:
+        """The shares, and how many rounds each rests on."""
+        return [[self._right[way], self._n[way]] for way in (False, True)]
 
     def restore(self, state: Any) -> None:
         """Take over what ``to_json`` gave; anything else raises ValueError or TypeError."""
-        plain, noisy = (float(share) for share in state)
-        if not (0 <= plain <= 1 and 0 <= noisy <= 1):
+        plain, noisy = ((float(share), int(n)) for share, n in state)
+        if not all(0 <= share <= 1 and 1 <= n <= _MEMORY for share, n in (plain, noisy)):
             raise ValueError(f"{state} are no shares")
-        self._right = {False: plain, True: noisy}
+        self._right = {False: plain[0], True: noisy[0]}
+        self._n = {False: plain[1], True: noisy[1]}
