@@ -142,6 +142,18 @@ def test_repetitions_are_taken_in_pieces_wherever_they_lie() -> None:
     assert means[1] == pytest.approx(means[0], rel=0.2)
 
 
+def test_repetitions_do_not_make_time_dear_elsewhere() -> None:
+    """Rounds inside a repetition, however fast, do not count in the speed that rounds outside are measured by."""
+    curve = CURVES["groups of four"]
+    machine = Machine(curve)
+    learner = policy(machine)
+    speed, sizes = run(Text(0.0, 2.0, phrase=60, gap=10), machine, 600, learner, with_head=False)
+    assert speed * curve(1) > 1.2
+    assert max(sizes) > 8
+    tokens, time = learner.to_json()["pace"]
+    assert tokens / time == pytest.approx(1.0, rel=0.02)
+
+
 def test_repetitions_add_to_a_head() -> None:
     """Where the text repeats itself, a head and the suffixes together beat the head alone by half."""
     curve = CURVES["groups of four"]
