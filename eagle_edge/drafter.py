@@ -15,7 +15,7 @@ from .config import DraftParams
 from .draft import Draft
 from .errors import NativeError
 from .filters import Candidates
-from .policy import Policy
+from .policy import Listener, Policy
 from .same_noise import Noise
 from .sampled import sample_chain
 from .sampling import Sampler
@@ -126,8 +126,10 @@ class Drafter:
     def _ranked(self, ids: Sequence[int], sampler: Sampler, room: int, n_threads: int) -> Tree:
         draft, backlog = (self.draft, self._backlog) if self._active else (None, None)
         if self._params.automatic:
-            drawn = sampler.params.temperature > 0
-            return self.policy.propose(ids, room, n_threads, draft, backlog, self._noise(sampler, len(ids)), drawn)
+            listener = None
+            if draft is not None and backlog is not None:
+                listener = Listener(draft, backlog, self._noise(sampler, len(ids)))
+            return self.policy.propose(ids, room, n_threads, listener, sampler.params.temperature > 0)
         if draft is None or backlog is None or len(backlog) == 0:
             return lone(ids[-1])
         noise = Noise(self._noise(sampler, len(ids)))

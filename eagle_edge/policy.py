@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +37,9 @@ from .round import Kind, Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
 from .suffix import SuffixIndex
 from .tree import Tree, lone
-from .worth import MARGIN, Worth
+from .worth import MARGIN
 
-__all__ = ["Policy"]
+__all__ = ["Listener", "Policy"]
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
@@ -52,6 +52,20 @@ _ALL_TEACH = (Kind.REPEATED, Kind.WORKED_OUT)  # every round of these kinds is l
 _HABITUAL = 48  # rounds that prices, and the habit that follows from them, last
 _FIRST_HABIT = 8  # the same at first, when costs are hardly known
 _VERSION = 6  # of what is kept between runs
+
+
+class Listener(NamedTuple):
+    """The head as a round finds it.
+
+    Attributes:
+        head: who can be asked.
+        backlog: what it has not read yet; nothing can be asked where that is empty.
+        noise: what it may guess with, see ``Noise``; None where the target draws otherwise, or nothing.
+    """
+
+    head: Head
+    backlog: Backlog
+    noise: Callable[[int], Float32] | None = None
 
 
 class Policy:
@@ -96,14 +110,7 @@ class Policy:
     # -- one round -----------------------------------------------------------------------------------------------------
 
     def propose(
-        self,
-        ids: Sequence[int],
-        room: int,
-        n_threads: int,
-        head: Head | None = None,
-        backlog: Backlog | None = None,
-        noise: Callable[[int], Float32] | None = None,
-        drawn: bool = True,
+        self, ids: Sequence[int], room: int, n_threads: int, listener: Listener | None = None, drawn: bool = True
     ) -> Tree:
         """The tree to verify under the last of ``ids``; its root alone where nothing pays.
 
@@ -111,76 +118,88 @@ class Policy:
             ids: the text.
             room: positions left below the root.
             n_threads: of the evaluations to come.
-            head: who drafts; None drafts from the text alone.
-            backlog: what the head has not read yet.
-            noise: see ``Noise``.
+            listener: who drafts; None drafts from the text alone.
             drawn: whether the target draws its tokens.
         """
-        done, this = self._round, Round(n_threads=n_threads, drawn=drawn, started=self._clock())
-        self._round = this
+        this = self._begin(Round(n_threads=n_threads, drawn=drawn, started=self._clock()))
+        costs, chances, root = self.costs.at(n_threads), self._chances[drawn], ids[-1]
+        if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
+            return lone(root)
+        if listener is not None and len(listener.backlog) == 0:
+            listener = None
+        this.samples = listener is not None and listener.noise is not None
+        this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
+        if self._is_short() and not chances.short.asks():
+            this.suffix = []
+        if this.suffix:
+            return self._repeat(root, room, listener, costs)
+        if listener is None or not chances.worth[False].asks():
+            return self._idle(root, costs)
+        this.noise = self._shared_noise(listener)
+        habitual = self._by_habit(root, room, listener)
+        return self._work_out(root, room, listener, costs) if habitual is None else habitual
+
+    def _begin(self, this: Round) -> Round:
+        """Make ``this`` the current round; what the one before took beyond its calls is known by now."""
+        done, self._round = self._round, this
         # Rounds that teach are not the usual ones where most do not.
         usual = done.kind in _ALL_TEACH or (not done.teaches and self.n_rounds % _TEACHING == 2)
         if usual and done.verify_ms > 0 and (self._warm or done.head_ms == 0):
             self._pace.note_rest(done, this.started)
-        costs, chances = self.costs.at(n_threads), self._chances[this.drawn]
-        if n_threads != done.n_threads:
+        if this.n_threads != done.n_threads:
             self._priced_until = 0
-        if room <= 0 or costs.verify.is_empty:  # the first evaluation of all tells what a lone row costs
-            return lone(ids[-1])
-        this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
-        if self._is_short() and not chances.short.asks():
-            this.suffix = []
-        listens = head is not None and backlog is not None and len(backlog) > 0
-        if not this.suffix and not (listens and chances.worth[False].asks()):
-            return self._idle(ids, costs)
-        this.samples, asked, shared = noise is not None, listens and not this.suffix, NO_NOISE
-        if asked and head is not None and backlog is not None:
-            shared = self._shared_noise(noise)
-            tree = self._by_habit(ids[-1], head, backlog, room, shared)
-            if tree is not None:
-                return tree
-        prices, this.kind = self._prices(costs), Kind.REPEATED
+        return this
+
+    def _repeat(self, root: int, room: int, listener: Listener | None, costs: Costs) -> Tree:
+        """The tree of a round in which the text repeats itself; the head is asked too where that pays."""
+        this, prices, chances = self._round, self._prices(costs), self._chances[self._round.drawn]
+        this.kind = Kind.REPEATED
         given = chances.suffixes(this.suffix_length, len(this.suffix))
-        given = best_piece(given, prices, self._pace.rest_ms(Kind.REPEATED))
-        without = worth_of_chain(given, prices)
+        this.given = best_piece(given, prices, self._pace.rest_ms(Kind.REPEATED))
+        this.without = worth_of_chain(this.given, prices)
         if self._is_short():
-            chances.short.note(without - prices.rate * self._pace.more_rest_ms(Kind.REPEATED, Kind.IDLE))
-        worth = chances.worth[without > 0]
-        if listens and not asked and worth.asks():
-            asked, shared = True, self._shared_noise(noise)
-        if asked and head is not None and backlog is not None:
-            self._ask(head, backlog, prices, room, shared)
+            chances.short.note(this.without - prices.rate * self._pace.more_rest_ms(Kind.REPEATED, Kind.IDLE))
+        if listener is not None and chances.worth[this.without > 0].asks():
+            this.noise = self._shared_noise(listener)
+        elif this.without == 0:
+            self._note_pace(0.0, 0, prices)
+            return this.guesses.tree(root, self._explore(0, 0.0, costs, prices))
+        else:
+            listener = None
+        return self._work_out(root, room, listener, costs)
+
+    def _work_out(self, root: int, room: int, listener: Listener | None, costs: Costs) -> Tree:
+        """The best tree of what the head guesses, if it is asked, and the text's repetition."""
+        this, prices = self._round, self._prices(costs)
+        if listener is not None:
+            self._ask(listener, room, prices)
             self._form_habit(prices)
-        elif without == 0:
-            self._note_pace(this, 0.0, 0, prices)
-            return this.guesses.tree(ids[-1], self._explore(0, 0.0, costs, prices))
-        this.guesses.graft(this.suffix[: len(given)], given)
+        this.guesses.graft(this.suffix[: len(this.given)], this.given)
         gains = this.guesses.gains(prices.most, prices.verify_ms, prices.rate)
         n = _best(gains)
-        if asked:
-            self._note_worth(worth, gains, without, prices.rate)
-        self._note_pace(this, gains[n], n, prices)
+        if listener is not None:
+            self._note_worth(gains, prices.rate)
+        self._note_pace(gains[n], n, prices)
         n = self._explore(n, gains[n], costs, prices)
-        return this.guesses.tree(ids[-1], n)
+        return this.guesses.tree(root, n)
 
-    def _shared_noise(self, noise: Callable[[int], Float32] | None) -> Noise:
+    def _shared_noise(self, listener: Listener) -> Noise:
         """What the head is given to guess with this time."""
-        self._round.noisy = noise is not None and self._same_noise.chooses()
-        return Noise(noise) if self._round.noisy else NO_NOISE
+        return Noise(listener.noise) if listener.noise is not None and self._same_noise.chooses() else NO_NOISE
 
-    def _by_habit(self, root: int, head: Head, backlog: Backlog, room: int, noise: Noise) -> Tree | None:
+    def _by_habit(self, root: int, room: int, listener: Listener) -> Tree | None:
         """The tree of a round like others before, or None where there is more to work out."""
         this, habit = self._round, self._habit
         if habit is None or self.n_rounds >= self._priced_until or self._exploration.is_due:
             return None
         chances, most = self._chances[this.drawn], min(room, self.params.depth + 1)
-        calibrate = chances.heads[this.noisy]
+        calibrate, head = chances.heads[this.noisy], listener.head
         try:
-            self._read(head, backlog, noise)
+            self._read(listener)
             first = head.first[0].tolist(), head.first[1].tolist()
-            followed = this.followed = habit.follow(first, self._level(head, noise), calibrate, most)
+            followed = this.followed = habit.follow(first, self._level(head), calibrate, most)
         finally:
-            noise.stop(head)
+            this.noise.stop(head)
         if followed.may_branch:
             return None
         gains = followed.gains
@@ -193,33 +212,33 @@ class Policy:
             followed.add_to(this.guesses)
             self._exploration.note_gain(gains[n])
             this.n_nodes, this.ordinary_ms = n + 1, habit.prices.verify_ms[n + 1]
-            self._note_worth(chances.worth[False], gains, 0.0, habit.prices.rate)
-            self._note_pace(this, gains[n], n, habit.prices)
+            self._note_worth(gains, habit.prices.rate)
+            self._note_pace(gains[n], n, habit.prices)
         return followed.chain(root, n)
 
-    def _note_worth(self, worth: Worth, gains: list[float], without: float, rate: float) -> None:
-        """Learn what asking was worth, beyond ``without`` tokens that the text's repetitions promise alone."""
+    def _note_worth(self, gains: list[float], rate: float) -> None:
+        """Learn what asking was worth, beyond what the text's repetitions promise alone."""
         this, levels = self._round, rate * self._round.levels_ms
         best = max(max(gains[:2]), max(gains[2:], default=0.0) - levels)  # the first guess alone needs no levels
         if this.suffix:  # which has been taken at its price, levels have not
-            best = gains[_best(gains)] - without - levels
-        worth.note(best - rate * this.draft_ms + levels)
+            best = gains[_best(gains)] - this.without - levels
+        self._chances[this.drawn].worth[this.without > 0].note(best - rate * this.draft_ms + levels)
 
     def _form_habit(self, prices: Prices) -> None:
         """Note what this round's prices mean for the next ones."""
         if self._habit is None or self._habit.prices is not prices:
             self._habit = Habit(prices, self._growth, self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT))
 
-    def _idle(self, ids: Sequence[int], costs: Costs) -> Tree:
+    def _idle(self, root: int, costs: Costs) -> Tree:
         """A round without any guess: most of a text where nothing pays, so most of them teach nothing."""
         self._round.teaches = self.n_rounds % _TEACHING == 0
         if not self._round.teaches:
-            return lone(ids[-1])
+            return lone(root)
         self._exploration.note_round()
         lone_ms = costs.verify.at(1)
         self._pace.note(1.0, lone_ms, lone_ms)
         self._exploration.note_gain(0.0)
-        return lone(ids[-1])
+        return lone(root)
 
     def chain_length(self, n_threads: int) -> int:
         """Tokens of a sampled chain, whose chances are known only after it is drawn: the best on average."""
@@ -230,7 +249,7 @@ class Policy:
         prices = self._prices(costs)
         most = min(self.params.total - 1, self.params.depth + 1)
         n, gain, this.draft_ms = self._chain_length.best(prices, costs.extend.at(_USUAL_PAIRS), most)
-        self._note_pace(this, gain + prices.rate * this.draft_ms, n, prices)
+        self._note_pace(gain + prices.rate * this.draft_ms, n, prices)
         return n
 
     def observe(self, tokens: Sequence[int], n_nodes: int, verify_ms: float) -> None:
@@ -280,14 +299,14 @@ class Policy:
         """Whether the text repeats itself, but only a few tokens of it."""
         return 0 < self._round.suffix_length < _LONG and len(self._round.suffix) > 0
 
-    def _read(self, head: Head, backlog: Backlog, noise: Noise) -> None:
-        """Let the head read what was committed, and guess under ``noise``."""
-        this, n_pairs, extend = self._round, len(backlog), self.costs.at(self._round.n_threads).extend
+    def _read(self, listener: Listener) -> None:
+        """Let the head read what was committed, and guess under the round's noise."""
+        this, n_pairs, extend = self._round, len(listener.backlog), self.costs.at(self._round.n_threads).extend
         # A head that has not been asked for a while is cold, and says little about what asking all the time costs.
         self._warm, self._asked_at = self._asked_at == self.n_rounds - 1, self.n_rounds
-        noise.perturb(head, 1)
+        this.noise.perturb(listener.head, 1)
         start = self._clock()
-        backlog.read()
+        listener.backlog.read()
         self._lap(extend, n_pairs, start)
         this.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS))
 
@@ -299,13 +318,13 @@ class Policy:
         if self._warm or not curve.is_known(n):
             curve.observe(n, ms)
 
-    def _level(self, head: Head, noise: Noise) -> Level:
+    def _level(self, head: Head) -> Level:
         """What evaluates further levels of this round."""
         this, level_ms = self._round, self.costs.at(self._round.n_threads).level
 
         def level(tokens: Int32, parents: Int32, top_k: int) -> Children:
             this.n_levels += 1
-            noise.perturb(head, this.n_levels + 1)
+            this.noise.perturb(head, this.n_levels + 1)
             children = head.level(tokens, parents, min(top_k, len(head.first[0])))
             self._lap(level_ms, len(tokens), this.heard)  # thinking about the ones before is part of the cost
             this.levels_ms += level_ms.at(len(tokens))
@@ -313,24 +332,25 @@ class Policy:
 
         return level
 
-    def _ask(self, head: Head, backlog: Backlog, prices: Prices, room: int, noise: Noise) -> None:
+    def _ask(self, listener: Listener, room: int, prices: Prices) -> None:
         """Let the head read and guess, unless it has, and go on guessing while that pays."""
-        this = self._round
+        this, head = self._round, listener.head
         calibrate = self._chances[this.drawn].heads[this.noisy]
         try:
             if this.followed is None:
-                self._read(head, backlog, noise)
+                self._read(listener)
                 this.followed = Followed([(head.first[0].tolist(), head.first[1].tolist())])
             evaluated = this.followed.add_to(this.guesses, calibrate, self.params.top_k)
-            self._growth.grow(this.guesses, self._level(head, noise), calibrate, prices, room, evaluated)
+            self._growth.grow(this.guesses, self._level(head), calibrate, prices, room, evaluated)
         finally:
-            noise.stop(head)
+            this.noise.stop(head)
         this.kind = Kind.WORKED_OUT
         this.draft_ms += self._pace.more_rest_ms(Kind.HABIT, Kind.IDLE)
         this.levels_ms += self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT)
         this.draft_ms += this.levels_ms
 
-    def _note_pace(self, this: Round, gain: float, n: int, prices: Prices) -> None:
+    def _note_pace(self, gain: float, n: int, prices: Prices) -> None:
+        this = self._round
         if this.suffix:  # as fast as a text is where it repeats itself, the rest of it is not
             return
         costs = self.costs.at(this.n_threads)

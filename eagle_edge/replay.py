@@ -19,7 +19,7 @@ from .config import DraftParams, SamplingParams
 from .engine import Engine
 from .errors import FileFormatError
 from .expand import Children, expand
-from .policy import Policy
+from .policy import Listener, Policy
 from .tree import Tree, chain
 
 __all__ = [
@@ -266,7 +266,7 @@ def compare(records: Sequence[Record], machine: Machine, fixed: Sequence[DraftPa
 
 def _proposed(how: Policy | DraftParams, ids: list[int], room: int, head: _RecordedHead, backlog: Backlog) -> Tree:
     if isinstance(how, Policy):
-        return how.propose(ids, room, 1, head, backlog)
+        return how.propose(ids, room, 1, Listener(head, backlog))
     if how.total == 1 or room <= 0:
         return chain(ids[-1], np.empty(0, np.int32))
     backlog.read()

@@ -9,6 +9,7 @@ from enum import Enum
 
 from .guesses import ROOT, Guesses
 from .habit import Followed
+from .same_noise import NO_NOISE, Noise
 
 __all__ = ["Kind", "Round"]
 
@@ -32,9 +33,11 @@ class Round:
     followed: Followed | None = None  # what the head guessed of a chain, before anything was worked out
     suffix: list[int] = field(default_factory=list)
     suffix_length: int = 0
+    given: list[float] = field(default_factory=list)  # chances of the repetition's tokens, each given the one before
+    without: float = 0.0  # tokens that the repetition gains without the head
     drawn: bool = False  # whether the target draws its tokens
     samples: bool = False  # whether it draws them with noise that the head may be given
-    noisy: bool = False  # whether the head guessed with the target's noise
+    noise: Noise = NO_NOISE  # the target's, that the head guesses with
     sampled: bool = False  # a chain drawn at random, without guesses
     kind: Kind = Kind.IDLE
     teaches: bool = True  # whether to learn from it
@@ -48,6 +51,11 @@ class Round:
     heard: float = 0.0  # seconds, when its latest call ended
     verify_ms: float = 0.0  # that the evaluation took
     started: float = 0.0  # seconds
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the head guesses with the target's noise."""
+        return self.noise.at is not None
 
     def outcomes(self, tokens: Sequence[int]) -> tuple[list[float], list[int], list[bool]]:
         """What is known of the head's guesses: log-probability, depth of the parent, and whether the target agreed.

@@ -15,7 +15,7 @@ import numpy as np
 from eagle_edge.backlog import Backlog
 from eagle_edge.config import DraftParams
 from eagle_edge.expand import Children, expand
-from eagle_edge.policy import Policy
+from eagle_edge.policy import Listener, Policy
 from eagle_edge.replay import Machine
 from eagle_edge.tree import Tree
 
@@ -128,7 +128,7 @@ def run(
     backlog.add(0, ids[1:], np.zeros((1, 1), np.float32))
     while len(ids) < n_tokens:
         if isinstance(how, Policy):
-            tree = how.propose(ids, 1000, 1, head if with_head else None, backlog, noise)
+            tree = how.propose(ids, 1000, 1, Listener(head, backlog, noise) if with_head else None)
         elif how.total == 1:
             tree = Tree(np.array(ids[-1:], np.int32), np.array([-1], np.int32), np.zeros(1, np.float32))
         else:
