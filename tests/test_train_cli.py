@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from eagle_edge.cli.train import train_command
+from eagle_edge.cli.train import _shares, train_command
 from eagle_edge.cli.train_progress import TrainProgress
 from eagle_edge.errors import DependencyError, FileFormatError
 from eagle_edge.train.watching import Acceptance, Report
@@ -35,6 +35,9 @@ def test_a_budget_is_a_time(budget: str, tmp_path: Path) -> None:
         (["--recipe", "eagle2"], "eagle3.1"),
         (["--tap-layers", "2,x"], "numbers"),
         (["--recipe", "eagle1", "--tap-layers", "3"], "final norm"),
+        (["--temperatures", "0,hot"], "0,0.8"),
+        (["--temperatures", "0,-1"], "0,0.8"),
+        (["--temperatures", "nan"], "0,0.8"),
         (["--recipe", "eagle1", "--draft-vocab", "64"], "every token"),
     ],
 )
@@ -45,6 +48,16 @@ def test_a_recipe_that_cannot_be_is_said_before_anything_is_done(options: list[s
     assert result.exit_code != 0
     assert said in result.stderr + str(result.exception)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "greedy_share", "temperatures"),
+    [("1", 0, (1.0,)), ("0", 1, (1.0,)), ("0,0,0.5,1", 0.5, (0.5, 1.0)), ("0.7,0", 0.5, (0.7,))],
+)
+def test_temperatures_have_equal_shares(text: str, greedy_share: float, temperatures: tuple[float, ...]) -> None:
+    """Zeros are the greedy share, the others are drawn from; without the option nothing is set."""
+    assert _shares(text) == {"greedy_share": greedy_share, "temperatures": temperatures}
+    assert _shares("") == {}
 
 
 def test_a_target_that_is_not_there_is_one_line(tmp_path: Path) -> None:

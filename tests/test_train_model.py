@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 from tiny import HEAD
 
-from eagle_edge.train.loss import LossRows, ranks, soft_cross_entropy, unrolled_loss
+from eagle_edge.train.loss import Draws, LossRows, ranks, soft_cross_entropy, unrolled_loss
 from eagle_edge.train.model import Head
 from eagle_edge.train.recipes import RECIPES
 from eagle_edge.train.unroll import Batch, unroll
@@ -105,6 +105,36 @@ def make_rows(n: int, n_draft: int) -> LossRows:
     return LossRows(ids, probabilities, weight, best)
 
 
+def make_draws(hard_share: float) -> Draws:
+    return Draws(1 << 21, hard_share, torch.Generator().manual_seed(3), torch.device("cpu"))
+
+
+def test_the_target_draws_by_its_distribution() -> None:
+    """By the noise that the head's logits get, a token is the label as often as the target gives it."""
+    one = make_rows(3, 40).part(slice(0, 1))
+    parts = one.ids, one.probabilities, one.weight, one.best
+    rows = LossRows(*(part.expand(20_000, *part.shape[1:]) for part in parts))
+    logits, drawn = make_draws(0.0)(torch.zeros(20_000, 40), rows)
+    shares = torch.bincount(drawn.ids[:, 0], minlength=40) / 20_000
+    torch.testing.assert_close(
+        shares[one.ids[0]].double(), one.probabilities[0] / one.probabilities.sum(), atol=0.012, rtol=0
+    )
+    # The noise is the same: a head that says what the target says proposes every draw.
+    exact = torch.full((40,), -1e9).scatter(0, one.ids[0], one.probabilities[0].log().float().clamp(min=-1e9))
+    assert torch.equal((logits + exact).argmax(1), drawn.ids[:, 0])
+
+
+def test_rows_without_noise_have_the_targets_choice() -> None:
+    """A hard share of 1 leaves logits as they are, and the likeliest token is the label; a half does so for half."""
+    rows, logits = make_rows(1000, 40), torch.randn(1000, 40)
+    best = rows.ids.gather(1, rows.probabilities.argmax(1, keepdim=True))
+    same, hard = make_draws(1.0)(logits, rows)
+    assert torch.equal(same, logits)
+    assert torch.equal(hard.ids, best)
+    mixed, _ = make_draws(0.5)(logits, rows)
+    assert 430 < int((mixed == logits).all(1).sum()) < 570
+
+
 def test_the_chunked_loss_equals_torch_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss and both gradients equal those of the dense formula, whatever the chunk size divides."""
     sizes = unrolled_loss.__globals__
@@ -134,7 +164,8 @@ def test_gradients_pass_a_finite_difference_check(name: str) -> None:
 
     def loss() -> torch.Tensor:
         steps = [(hidden.flatten(0, 1), rows) for _, hidden in unroll(head, batch, 3)]
-        return unrolled_loss(steps, head.output, 0.8, how.token_loss, how.state_loss)
+        draws = make_draws(how.hard_share) if how.same_noise else None
+        return unrolled_loss(steps, head.output, 0.8, how.token_loss, how.state_loss, draws)
 
     torch.autograd.backward(loss())
     for name, parameter in head.named_parameters():

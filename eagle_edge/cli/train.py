@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -66,6 +67,13 @@ def train_command(
     tokens: Annotated[
         int | None, typer.Option(help="Answer tokens to train on.", show_default="1000000, or what the budget allows")
     ] = None,
+    temperatures: Annotated[
+        str,
+        typer.Option(
+            help="What the answers are drawn at, in equal shares, for example 0,0.8.",
+            show_default="65 % at 0, the rest at 0.6 to 1",
+        ),
+    ] = "",
     epochs: Annotated[int, typer.Option(help="Passes over the data, without a budget.")] = 3,
     online: Annotated[
         bool, typer.Option("--online", help="Store no features: the target reads every batch again. Slower.")
@@ -127,6 +135,7 @@ def train_command(
         budget_seconds=seconds,
         online=online,
         data=DataParams(
+            **_shares(temperatures),
             prompt_files=tuple(map(str, prompts or ())),
             own_share=own_share if prompts else 1.0,
             answer_tokens=tokens or (10**9 if seconds else 1_000_000),
@@ -164,6 +173,20 @@ def train_command(
         print(json.dumps({name: value for name, value in read_result(output).items() if name != "params"}))
     else:
         print(path)
+
+
+def _shares(text: str) -> dict[str, Any]:
+    """The settings of ``DataParams`` that give every temperature of the list the same share; none for none."""
+    if not text:
+        return {}
+    try:
+        listed = [float(part) for part in text.split(",")]
+    except ValueError:
+        listed = [math.nan]
+    if not all(0 <= temperature < math.inf for temperature in listed):
+        raise typer.BadParameter(f"--temperatures takes numbers from 0 on, for example 0,0.8, got {text!r}")
+    drawn = tuple(temperature for temperature in listed if temperature > 0)
+    return {"greedy_share": 1 - len(drawn) / len(listed), "temperatures": drawn or (1.0,)}
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ A draft head proposes tokens; the target decides every one of them. It changes h
 ## Data
 - Everything comes from the target itself: its answers to {_sources(params)}.
 - {result["answers"]} answers, {result["answer_tokens"]} answer tokens; {params.data.greedy_share:.0%} greedy, the \
-rest sampled.
+rest sampled at {", ".join(f"{temperature:g}" for temperature in sorted(set(params.data.temperatures)))}.
 - Features and labels are read from the quantised target{", again for every batch" if params.online else ""}.
 
 ## Head
@@ -63,9 +63,9 @@ def _training(params: TrainParams, trainer: Trainer) -> str:
     lines = []
     if params.start_from:
         lines.append(f"Started from {Path(params.start_from).name}, with a fresh optimiser.")
+    rest = "what it draws at temperature 1, with noise that the head got too" if loop.same_noise else "its distribution"
     lines.append(
-        f"{_unrolled(loop)}; labels are {loop.hard_share:.0%} the target's choice, "
-        f"{1 - loop.hard_share:.0%} its distribution."
+        f"{_unrolled(loop)}; labels are {loop.hard_share:.0%} the target's choice, {1 - loop.hard_share:.0%} {rest}."
     )
     lines.append(
         f"AdamW, learning rate {loop.learning_rate:g} with cosine decay, {loop.n_sequences} answers a batch, "

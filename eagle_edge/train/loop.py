@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import EagleEdgeError
 from .batches import epoch_batches, load_batch, with_noise
-from .loss import LossRows, ranks, unrolled_loss
+from .loss import Draws, LossRows, chunk_rows, ranks, unrolled_loss
 from .model import Head
 from .params import LoopParams
 from .saving import load_state, save_state, unfit
@@ -196,13 +196,18 @@ class Trainer:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.step)
         params = self.params
         steps = self._forward(indices, params.n_steps, params.keep_rows, generator)
-        loss = unrolled_loss(steps, self.head.output, params.step_decay, params.token_loss, params.state_loss)
+        weights = params.step_decay, params.token_loss, params.state_loss
+        loss = unrolled_loss(steps, self.head.output, *weights, self._draws(generator) if params.same_noise else None)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), params.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.tokens += sum(int(self.corpus[index].answer.sum()) for index in indices)
         return float(loss.detach())
+
+    def _draws(self, generator: torch.Generator) -> Draws:
+        matrix = self.head.output
+        return Draws(chunk_rows(matrix) * len(matrix), self.params.hard_share, generator, self.device)
 
     def _forward(
         self, indices: list[int], n_steps: int, keep: float, generator: torch.Generator | None
@@ -213,7 +218,8 @@ class Trainer:
         """
         params = self.params
         passages = self.corpus.passages(indices)
-        batch, real, labels = load_batch(passages, self.vocabulary, params.hard_share, params.n_ctx, self.device)
+        on_choice = 0.0 if params.same_noise else params.hard_share
+        batch, real, labels = load_batch(passages, self.vocabulary, on_choice, params.n_ctx, self.device)
         length = batch.tokens.shape[1]
         if params.state_loss > 0:
             labels = dataclasses.replace(labels, states=batch.taps)

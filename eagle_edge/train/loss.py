@@ -2,13 +2,14 @@
 
 The target's distribution is given sparsely (its most likely tokens), so the loss of a row is
 ``logsumexp(z) - sum_k p_k z_k``. Loss and gradients are computed chunk by chunk in the forward pass: the float32 logits
-of one chunk stay in the processor's cache and are gone before the next.
+of one chunk stay in the processor's cache and are gone before the next. With ``Draws`` a row is drafted as the engine
+does: target and head get the same noise, and the label is the token that the target then draws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from .model import precise
 
-__all__ = ["LossRows", "ranks", "soft_cross_entropy", "unrolled_loss"]
+__all__ = ["Draws", "LossRows", "ranks", "soft_cross_entropy", "unrolled_loss"]
 
 CHUNK_LOGITS = 1 << 21
 # Gradients of logits are held for so many of them (64 MB of bfloat16), so that large products replace many small ones.
@@ -41,15 +42,53 @@ class LossRows:
     best: Tensor
     states: Tensor | None = None
 
+    def part(self, rows: slice) -> LossRows:
+        """These ``rows``, without states."""
+        return LossRows(self.ids[rows], self.probabilities[rows], self.weight[rows], self.best[rows])
+
+
+class Draws:
+    """Rows as they are drafted at temperature 0 or 1: logits with noise, and as the label what the target draws by it.
+
+    The largest of logits plus Gumbel noise is a draw from their softmax; a head that adds the same noise proposes the
+    target's draw most often if it is trained to (``same_noise.py`` drafts so).
+
+    Args:
+        n_logits: the most logits of one call.
+        hard_share: of the rows so many get no noise: their label is the target's choice.
+        generator: draws noise and rows.
+        device: where the logits are.
+    """
+
+    def __init__(self, n_logits: int, hard_share: float, generator: torch.Generator, device: torch.device) -> None:
+        self._hard_share, self._generator, self._device = hard_share, generator, device
+        # Any stretch of these serves: noise drawn anew for every logit would take as long as the products.
+        pool = torch.empty(2 * n_logits).exponential_(generator=generator)
+        self._pool = pool.clamp_(min=1e-10).log_().neg_().to(device)
+
+    def __call__(self, logits: Tensor, rows: LossRows) -> tuple[Tensor, LossRows]:
+        """``logits`` [N, R] with noise, and ``rows`` with one token each: what the target draws by the same noise."""
+        start = int(torch.randint(len(self._pool) - logits.numel() + 1, (), generator=self._generator))
+        hot = torch.rand(len(logits), 1, generator=self._generator) >= self._hard_share
+        noise = self._pool[start : start + logits.numel()].view_as(logits) * hot.to(self._device)
+        drawn = (rows.probabilities.log() + noise.gather(1, rows.ids)).argmax(1, keepdim=True)
+        ids = rows.ids.gather(1, drawn)
+        return logits + noise, replace(rows, ids=ids, probabilities=torch.ones_like(ids, dtype=logits.dtype))
+
 
 def unrolled_loss(
-    steps: Sequence[tuple[Tensor, LossRows]], matrix: Tensor, decay: float, token_weight: float, state_weight: float
+    steps: Sequence[tuple[Tensor, LossRows]],
+    matrix: Tensor,
+    decay: float,
+    token_weight: float,
+    state_weight: float,
+    draws: Draws | None = None,
 ) -> Tensor:
     """The mean over steps of each step's mean loss, step j weighted by ``decay**j``.
 
     Cross-entropy of tokens, and SmoothL1 of states where rows have them: EAGLE-1 weighs them 0.1 and 1
     (https://arxiv.org/abs/2401.15077, section 3.2), EAGLE-3 has no loss on states. The rows of all steps go through the
-    output matrix together, so that it is read, and its gradient written, once.
+    output matrix together, so that it is read, and its gradient written, once. ``draws`` as for ``soft_cross_entropy``.
     """
     shares = [decay**step for step in range(len(steps))]
     shares = [share / sum(shares) for share in shares]
@@ -63,7 +102,7 @@ def unrolled_loss(
         torch.cat(weights),
         torch.cat([rows.best for _, rows in steps]),
     )
-    loss = token_weight * soft_cross_entropy(hidden, matrix, together)
+    loss = token_weight * soft_cross_entropy(hidden, matrix, together, draws)
     for (drafted, rows), share in zip(steps, shares, strict=True):
         if rows.states is not None:
             drafted = precise(drafted)
@@ -72,18 +111,19 @@ def unrolled_loss(
     return loss
 
 
-def soft_cross_entropy(hidden: Tensor, matrix: Tensor, rows: LossRows) -> Tensor:
+def soft_cross_entropy(hidden: Tensor, matrix: Tensor, rows: LossRows, draws: Draws | None = None) -> Tensor:
     """The weighted sum of the rows' losses: a scalar with gradients to ``hidden`` [N, H] and ``matrix`` [R, H].
 
-    A frozen matrix gets none, which saves a third of the work.
+    A frozen matrix gets none, which saves a third of the work. ``draws`` puts what the target draws in the place of its
+    distribution.
     """
-    loss: Tensor = _ChunkedLoss.apply(hidden, matrix, rows)  # type: ignore[no-untyped-call]
+    loss: Tensor = _ChunkedLoss.apply(hidden, matrix, rows, draws)  # type: ignore[no-untyped-call]
     return loss
 
 
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, matrix: Tensor, rows: LossRows) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, matrix: Tensor, rows: LossRows, draws: Draws | None) -> Tensor:
         dtype = hidden.dtype  # bfloat16 after an autocast forward; the matrix follows
         source, weights = hidden.detach(), matrix.detach().to(dtype)
         grad_hidden, grad_matrix = torch.empty_like(source), None
@@ -91,9 +131,12 @@ class _ChunkedLoss(torch.autograd.Function):
         for start in range(0, len(source), held := max(32, HELD_GRADIENTS // len(matrix))):
             block = source[start : start + held]
             gradients = torch.empty((len(block), len(matrix)), dtype=dtype, device=hidden.device)
-            for first in range(0, len(block), at_once := _chunk_rows(matrix)):
+            for first in range(0, len(block), at_once := chunk_rows(matrix)):
                 logits = (block[first : first + at_once] @ weights.T).to(total.dtype)
-                loss, gradient = _chunk_loss(logits, rows, slice(start + first, start + first + len(logits)))
+                chunk = rows.part(slice(start + first, start + first + len(logits)))
+                if draws is not None:
+                    logits, chunk = draws(logits, chunk)
+                loss, gradient = _chunk_loss(logits, chunk)
                 total += loss
                 gradients[first : first + len(logits)] = gradient
             grad_hidden[start : start + held] = gradients @ weights
@@ -104,27 +147,27 @@ class _ChunkedLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         grad_hidden, grad_matrix = ctx.saved_tensors
         # In place: both were made for this, and new ones of this size cost more than the product.
-        return grad_hidden.mul_(grads[0]), None if grad_matrix is None else grad_matrix.mul_(grads[0]), None
+        return grad_hidden.mul_(grads[0]), None if grad_matrix is None else grad_matrix.mul_(grads[0]), None, None
 
 
-def _chunk_rows(matrix: Tensor) -> int:
+def chunk_rows(matrix: Tensor) -> int:
     """Rows whose logits are held at once, fewer for large vocabularies."""
     return max(32, CHUNK_LOGITS // len(matrix))
 
 
-def _chunk_loss(logits: Tensor, rows: LossRows, part: slice) -> tuple[Tensor, Tensor]:
+def _chunk_loss(logits: Tensor, rows: LossRows) -> tuple[Tensor, Tensor]:
     """The weighted loss of a chunk and its gradient with respect to ``logits``."""
-    probabilities = rows.probabilities[part] * rows.weight[part][:, None]
+    probabilities = rows.probabilities * rows.weight[:, None]
     mass = probabilities.sum(1, keepdim=True)
     gradient = logits.softmax(1)
     # log p = z - logsumexp(z) at the top token, whose p is never 0: logsumexp without another pass of exponentials.
     top, index = logits.max(1, keepdim=True)
     normaliser = top - gradient.gather(1, index).log()
-    loss = (normaliser * mass).sum() - (logits.gather(1, rows.ids[part]) * probabilities).sum()
-    gradient.mul_(mass).scatter_add_(1, rows.ids[part], -probabilities)
+    loss = (normaliser * mass).sum() - (logits.gather(1, rows.ids) * probabilities).sum()
+    gradient.mul_(mass).scatter_add_(1, rows.ids, -probabilities)
     return loss, gradient
 
 
@@ -134,7 +177,7 @@ def ranks(hidden: Tensor, matrix: Tensor, best: Tensor) -> Tensor:
     0 is what a chain accepts, less than k what a tree of k children per node accepts.
     """
     out = torch.empty_like(best)
-    rows_at_once = _chunk_rows(matrix)
+    rows_at_once = chunk_rows(matrix)
     for start in range(0, len(best), rows_at_once):
         part = slice(start, start + rows_at_once)
         logits = (hidden[part] @ matrix.T).float()

@@ -109,6 +109,8 @@ class LoopParams:
         keep_rows: the share of rows that each further step carries on.
         step_decay: weight of each further step relative to the one before.
         hard_share: how much of a label is put on the target's own choice; the rest is its distribution.
+        same_noise: instead of mixed labels, that share of rows has the target's choice, and the others what it draws,
+            with its noise added to the head's logits.
         token_loss, state_loss: weights of the cross-entropy and of the regression on the target's states (EAGLE-1).
         noise: width of the uniform noise on the features, at 512 tokens.
         epochs: passes over the data, unless a budget says how long.
@@ -126,6 +128,7 @@ class LoopParams:
     keep_rows: float = 0.6
     step_decay: float = 1.0
     hard_share: float = 0.5
+    same_noise: bool = True
     token_loss: float = 1.0
     state_loss: float = 0.0
     noise: float = 0.0
