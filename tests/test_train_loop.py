@@ -113,6 +113,21 @@ def test_the_loss_falls_and_the_acceptance_rises(corpus: Corpus, tmp_path: Path)
     assert [path.name for path in write_plots(trainer.folder)] == ["loss.png", "acceptance.png", "tau.png"]
 
 
+@pytest.mark.parametrize(("hard_share", "least", "most"), [(0.0, 0.8, 2.0), (1.0, 3.0, 99.0)])
+def test_draws_teach_how_sure_the_target_is(
+    hard_share: float, least: float, most: float, corpus: Corpus, tmp_path: Path
+) -> None:
+    """The target's choice is 1.25 (log 0.7 / 0.2) above the next token; only draws tell, its choices alone do not."""
+    seldom = dataclasses.replace(LOOP, evaluate_steps=1000, checkpoint_steps=1000)
+    params = dataclasses.replace(seldom, epochs=25, learning_rate=1e-2, hard_share=hard_share)
+    trainer = make_trainer(corpus, tmp_path / "run", params)
+    trainer.run(lambda report: None)
+    with torch.no_grad():
+        hidden, rows = trainer._forward([int(i) for i in trainer.held_out], 1, 1.0, None)[0]
+        likely = (hidden.float() @ trainer.head.output.T).gather(1, rows.ids)
+    assert least < float((likely[:, 0] - likely[:, 1]).median()) < most
+
+
 def test_only_answer_tokens_are_learnt() -> None:
     """Rows start at the last prompt token, whose successor is the first answer token; nothing before has a label."""
     passage = make_passage(np.random.default_rng(1), length=12, n_prompt=6)

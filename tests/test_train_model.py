@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 from tiny import HEAD
 
-from eagle_edge.train.loss import Draws, LossRows, ranks, soft_cross_entropy, unrolled_loss
+from eagle_edge.train.loss import Draws, LossRows, gumbel_pool, ranks, soft_cross_entropy, unrolled_loss
 from eagle_edge.train.model import Head
 from eagle_edge.train.recipes import RECIPES
 from eagle_edge.train.unroll import Batch, unroll
@@ -106,7 +106,7 @@ def make_rows(n: int, n_draft: int) -> LossRows:
 
 
 def make_draws(hard_share: float) -> Draws:
-    return Draws(1 << 21, hard_share, torch.Generator().manual_seed(3), torch.device("cpu"))
+    return Draws(gumbel_pool(torch.empty(40, 8), 3), hard_share, torch.Generator().manual_seed(4))
 
 
 def test_the_target_draws_by_its_distribution() -> None:

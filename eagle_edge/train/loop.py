@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import time
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from ..errors import EagleEdgeError
 from .batches import epoch_batches, load_batch, with_noise
-from .loss import Draws, LossRows, chunk_rows, ranks, unrolled_loss
+from .loss import Draws, LossRows, gumbel_pool, ranks, unrolled_loss
 from .model import Head
 from .params import LoopParams
 from .saving import load_state, save_state, unfit
@@ -197,7 +198,8 @@ class Trainer:
         params = self.params
         steps = self._forward(indices, params.n_steps, params.keep_rows, generator)
         weights = params.step_decay, params.token_loss, params.state_loss
-        loss = unrolled_loss(steps, self.head.output, *weights, self._draws(generator) if params.same_noise else None)
+        draws = Draws(self._noise, params.hard_share, generator) if params.same_noise else None
+        loss = unrolled_loss(steps, self.head.output, *weights, draws)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), params.clip_norm)
         self.optimizer.step()
@@ -205,9 +207,9 @@ class Trainer:
         self.tokens += sum(int(self.corpus[index].answer.sum()) for index in indices)
         return float(loss.detach())
 
-    def _draws(self, generator: torch.Generator) -> Draws:
-        matrix = self.head.output
-        return Draws(chunk_rows(matrix) * len(matrix), self.params.hard_share, generator, self.device)
+    @functools.cached_property
+    def _noise(self) -> Tensor:
+        return gumbel_pool(self.head.output, self.seed)
 
     def _forward(
         self, indices: list[int], n_steps: int, keep: float, generator: torch.Generator | None
