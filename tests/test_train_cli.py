@@ -38,6 +38,7 @@ def test_a_budget_is_a_time(budget: str, tmp_path: Path) -> None:
         (["--temperatures", "0,hot"], "0,0.8"),
         (["--temperatures", "0,-1"], "0,0.8"),
         (["--temperatures", "nan"], "0,0.8"),
+        (["--recipe", "eagle1", "--same-noise"], "EAGLE-3"),
         (["--recipe", "eagle1", "--draft-vocab", "64"], "every token"),
     ],
 )

@@ -119,7 +119,7 @@ def test_draws_teach_how_sure_the_target_is(
 ) -> None:
     """The target's choice is 1.25 (log 0.7 / 0.2) above the next token; only draws tell, its choices alone do not."""
     seldom = dataclasses.replace(LOOP, evaluate_steps=1000, checkpoint_steps=1000)
-    params = dataclasses.replace(seldom, epochs=25, learning_rate=1e-2, hard_share=hard_share)
+    params = dataclasses.replace(seldom, epochs=25, learning_rate=1e-2, same_noise=True, hard_share=hard_share)
     trainer = make_trainer(corpus, tmp_path / "run", params)
     trainer.run(lambda report: None)
     with torch.no_grad():

@@ -74,6 +74,14 @@ def train_command(
             show_default="65 % at 0, the rest at 0.6 to 1",
         ),
     ] = "",
+    same_noise: Annotated[
+        bool,
+        typer.Option(
+            "--same-noise",
+            help="Half of the rows learn what the target draws at temperature 1, by noise that the head gets too: for "
+            "heads that are mostly used there.",
+        ),
+    ] = False,
     epochs: Annotated[int, typer.Option(help="Passes over the data, without a budget.")] = 3,
     online: Annotated[
         bool, typer.Option("--online", help="Store no features: the target reads every batch again. Slower.")
@@ -114,6 +122,8 @@ def train_command(
     if recipe not in RECIPES:
         raise typer.BadParameter(f"--recipe takes {', '.join(RECIPES)}, got {recipe!r}")
     base = RECIPES[recipe]
+    if same_noise and recipe == "eagle1":
+        raise typer.BadParameter("--same-noise is for EAGLE-3: an EAGLE-1 head learns states above all")
     if start_from is not None and tap_layers is not None:
         raise typer.BadParameter("--start-from takes over the head's shape; leave out --tap-layers")
     start_vocab = 0
@@ -149,6 +159,7 @@ def train_command(
         loop=dataclasses.replace(
             base.loop,
             n_steps=base.loop.n_steps if steps is None else steps,
+            same_noise=same_noise,
             epochs=epochs,
             patience=patience,
             n_sequences=batch,

@@ -128,7 +128,7 @@ class LoopParams:
     keep_rows: float = 0.6
     step_decay: float = 1.0
     hard_share: float = 0.5
-    same_noise: bool = True
+    same_noise: bool = False
     token_loss: float = 1.0
     state_loss: float = 0.0
     noise: float = 0.0

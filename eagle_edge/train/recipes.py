@@ -46,8 +46,6 @@ RECIPES: dict[str, Recipe] = {
         "EAGLE-1",
         "imitates the state after the target's final norm, from noisy features, and drafts from the whole vocabulary",
         HeadParams(kind="eagle1", taps=(-1,), n_draft_vocab=0, norm_before_residual=False),
-        LoopParams(
-            n_steps=1, keep_rows=1.0, hard_share=0.0, same_noise=False, token_loss=0.1, state_loss=1.0, noise=0.2
-        ),
+        LoopParams(n_steps=1, keep_rows=1.0, hard_share=0.0, token_loss=0.1, state_loss=1.0, noise=0.2),
     ),
 }
