@@ -61,6 +61,19 @@ def test_temperatures_have_equal_shares(text: str, greedy_share: float, temperat
     assert _shares("") == {}
 
 
+def test_temperatures_and_noise_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What the options ask for is what the run is told; without them it is the usual mixture."""
+    run, told = pytest.importorskip("eagle_edge.train.run"), []
+    monkeypatch.setattr(run, "train", lambda params, progress, started: told.append(params))
+    options = ["--target", "a.gguf", "-o", str(tmp_path / "run")]
+    CliRunner().invoke(app, options)
+    CliRunner().invoke(app, [*options, "--temperatures", "0,0.8", "--same-noise"])
+    usual, asked = told
+    assert (asked.data.greedy_share, asked.data.temperatures, asked.loop.same_noise) == (0.5, (0.8,), True)
+    usually = (usual.data.greedy_share, usual.data.temperatures, usual.loop.same_noise)
+    assert usually == (0.65, (0.6, 0.8, 1.0, 1.0), False)
+
+
 def test_a_target_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     """The file is named; nothing is generated."""
     pytest.importorskip("torch")

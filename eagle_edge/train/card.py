@@ -27,8 +27,7 @@ A draft head proposes tokens; the target decides every one of them. It changes h
 
 ## Data
 - Everything comes from the target itself: its answers to {_sources(params)}.
-- {result["answers"]} answers, {result["answer_tokens"]} answer tokens; {params.data.greedy_share:.0%} greedy, the \
-rest sampled at {", ".join(f"{temperature:g}" for temperature in sorted(set(params.data.temperatures)))}.
+- {result["answers"]} answers, {result["answer_tokens"]} answer tokens; {_drawn(params)}.
 - Features and labels are read from the quantised target{", again for every batch" if params.online else ""}.
 
 ## Head
@@ -56,6 +55,13 @@ def _sources(params: TrainParams) -> str:
         return "prompts it wrote itself"
     files = ", ".join(Path(name).name for name in data.prompt_files)
     return f"prompts from {files} ({1 - data.own_share:.0%}) and prompts it wrote itself"
+
+
+def _drawn(params: TrainParams) -> str:
+    if params.data.greedy_share == 1:
+        return "all greedy"
+    temperatures = ", ".join(f"{temperature:g}" for temperature in sorted(set(params.data.temperatures)))
+    return f"{params.data.greedy_share:.0%} greedy, the rest sampled at temperatures {temperatures}"
 
 
 def _training(params: TrainParams, trainer: Trainer) -> str:

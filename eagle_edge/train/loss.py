@@ -48,7 +48,7 @@ class LossRows:
 
 
 def gumbel_pool(matrix: Tensor, seed: int) -> Tensor:
-    """Gumbel noise for ``Draws``: twice what the logits of ``matrix`` [R, H] need at once.
+    """Gumbel noise for ``Draws``, float32 in one dimension: twice what the logits of ``matrix`` [R, H] need at once.
 
     Drawn once for a run: drawing it takes a tenth of a step's time.
     """
