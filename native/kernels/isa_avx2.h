@@ -9,6 +9,7 @@ namespace {
 
 struct isa {
     static constexpr int LANES = 8;
+    static constexpr int VECTORS_OF_ROWS = 2;
     static constexpr int MAX_COLUMNS = 4; // 16 registers hold no more
     using ints    = __m256i;
     using floats  = __m256;
@@ -83,31 +84,32 @@ struct isa {
         return _mm256_set1_epi32(four);
     }
 
-    // start + sum over N groups of 4: unsigned weights (BITS wide) times signed activations.
+    // start + the sum of N dwords of products: unsigned weights (BITS wide) times signed activations.
 #if defined(EE_AVX_VNNI)
-    template <int BITS, int N> static ints dot(ints start, const ints * w, const int8_t * a) {
-        for (int i = 0; i < N; ++i) {
-            start = _mm256_dpbusd_avx_epi32(start, w[i], all_fours(a + 4 * i));
-        }
-        return start;
-    }
+    template <int BITS, int N> struct dot {
+        ints sum;
+        void begin(int32_t start) { sum = all_ints(start); }
+        template <int I> void add(ints w, ints fours) { sum = _mm256_dpbusd_avx_epi32(sum, w, fours); }
+        ints total() const { return sum; }
+    };
 #else
-    template <int BITS, int N> static ints dot(ints start, const ints * w, const int8_t * a) {
+    template <int BITS, int N> struct dot {
         // Sums of pairs are 16 bits wide: as many are added as cannot overflow before they are widened.
-        constexpr int together = BITS == 4 ? 8 : BITS == 5 ? 4 : BITS == 6 ? 2 : 1;
-        const ints ones = _mm256_set1_epi16(1);
-        for (int i = 0; i < N; i += together) {
-            ints pairs = pair_products<BITS>(w[i], a + 4 * i);
-            for (int j = 1; j < together && i + j < N; ++j) {
-                pairs = _mm256_add_epi16(pairs, pair_products<BITS>(w[i + j], a + 4 * (i + j)));
+        static constexpr int TOGETHER = BITS == 4 ? 8 : BITS == 5 ? 4 : 2;
+        int32_t start;
+        ints pairs, sum;
+        void begin(int32_t x) { start = x; }
+        template <int I> void add(ints w, ints fours) {
+            const ints products = _mm256_maddubs_epi16(w, fours);
+            pairs = I % TOGETHER == 0 ? products : _mm256_add_epi16(pairs, products);
+            asm volatile("" : "+x"(pairs)); // or GCC computes all products first, for which there are no registers
+            if constexpr (I % TOGETHER == TOGETHER - 1 || I == N - 1) {
+                const ints wide = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+                sum = I < TOGETHER ? wide : add_ints(sum, wide);
             }
-            start = _mm256_add_epi32(start, _mm256_madd_epi16(pairs, ones));
         }
-        return start;
-    }
-    template <int BITS> static ints pair_products(ints w, const int8_t * a) {
-        return _mm256_maddubs_epi16(w, all_fours(a));
-    }
+        ints total() const { return add_ints(all_ints(start), sum); }
+    };
 #endif
 
     static constexpr int DOUBLES = 4;
@@ -147,17 +149,18 @@ struct isa {
 
 #if !defined(EE_AVX_VNNI)
 // Eight-bit weights would overflow pairs of unsigned products: back to signed ones, the sign moved to the activations.
-template <> inline isa::ints isa::dot<8, 8>(ints start, const ints * w, const int8_t * a) {
-    const ints ones = _mm256_set1_epi16(1), flip = _mm256_set1_epi8(-128);
-    ints sum = _mm256_setzero_si256();
-    for (int i = 0; i < 8; ++i) {
-        const ints weights = _mm256_xor_si256(w[i], flip);
-        const ints pairs = _mm256_maddubs_epi16(_mm256_sign_epi8(weights, weights), _mm256_sign_epi8(all_fours(a + 4 * i), weights));
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+template <int N> struct isa::dot<8, N> {
+    ints sum;
+    void begin(int32_t) {}
+    template <int I> void add(ints w, ints fours) {
+        const ints weights = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+        const ints pairs = _mm256_maddubs_epi16(_mm256_sign_epi8(weights, weights), _mm256_sign_epi8(fours, weights));
+        const ints wide = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+        sum = I == 0 ? wide : add_ints(sum, wide);
+        asm volatile("" : "+x"(sum));
     }
-    (void) start; // undid the offset of unsigned weights, which are signed here
-    return sum;
-}
+    ints total() const { return sum; }
+};
 #endif
 
 } // namespace

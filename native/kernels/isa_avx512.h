@@ -9,6 +9,7 @@ namespace {
 
 struct isa {
     static constexpr int LANES = 16;
+    static constexpr int VECTORS_OF_ROWS = 1;
     static constexpr int MAX_COLUMNS = 8;
     using ints    = __m512i;
     using floats  = __m512;
@@ -73,15 +74,19 @@ struct isa {
     static ints   mul_ints(ints a, ints b) { return _mm512_mullo_epi32(a, b); }
     static floats to_float(ints x) { return _mm512_cvtepi32_ps(x); }
 
-    // start + sum over N groups of 4: unsigned weights (BITS wide) times signed activations.
-    template <int BITS, int N> static ints dot(ints start, const ints * w, const int8_t * a) {
-        for (int i = 0; i < N; ++i) {
-            int32_t four;
-            memcpy(&four, a + 4 * i, 4);
-            start = _mm512_dpbusd_epi32(start, w[i], _mm512_set1_epi32(four));
-        }
-        return start;
+    static ints all_fours(const int8_t * a) {
+        int32_t four;
+        memcpy(&four, a, 4);
+        return _mm512_set1_epi32(four);
     }
+
+    // start + the sum of N dwords of products: unsigned weights (BITS wide) times signed activations.
+    template <int BITS, int N> struct dot {
+        ints sum;
+        void begin(int32_t start) { sum = all_ints(start); }
+        template <int I> void add(ints w, ints fours) { sum = _mm512_dpbusd_epi32(sum, w, fours); }
+        ints total() const { return sum; }
+    };
 
     static constexpr int DOUBLES = 8;
     static constexpr int VECTORS_SUMMED = 4;

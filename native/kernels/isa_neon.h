@@ -8,6 +8,7 @@ namespace {
 
 struct isa {
     static constexpr int LANES = 4;
+    static constexpr int VECTORS_OF_ROWS = 1;
     static constexpr int MAX_COLUMNS = 8;
     using ints    = int32x4_t;
     using floats  = float32x4_t;
@@ -64,23 +65,24 @@ struct isa {
     static ints   mul_ints(ints a, ints b) { return vmulq_s32(a, b); }
     static floats to_float(ints x) { return vcvtq_f32_s32(x); }
 
-    // start + sum over N groups of 4: unsigned weights (BITS wide) times signed activations.
-    template <int BITS, int N> static ints dot(ints start, const ints * w, const int8_t * a) {
+    static ints all_fours(const int8_t * a) { return vld1q_dup_s32((const int32_t *) a); }
+
+    // start + the sum of N dwords of products: unsigned weights (BITS wide) times signed activations.
+    template <int BITS, int N> struct dot {
+        ints sum;
 #if defined(EE_ARM_I8MM)
-        for (int i = 0; i < N; ++i) {
-            start = vusdotq_s32(start, vreinterpretq_u8_s32(w[i]), all_fours(a + 4 * i));
-        }
-        return start;
+        void begin(int32_t start) { sum = all_ints(start); }
+        template <int I> void add(ints w, ints fours) { sum = vusdotq_s32(sum, vreinterpretq_u8_s32(w), vreinterpretq_s8_s32(fours)); }
 #else
         // Signed products take narrow weights as they are; eight bits turn signed again, which needs no start.
-        ints sum = BITS < 8 ? start : vdupq_n_s32(0);
-        for (int i = 0; i < N; ++i) {
-            const ints weights = BITS < 8 ? w[i] : veorq_s32(w[i], vreinterpretq_s32_u8(vdupq_n_u8(0x80)));
-            sum = vdotq_s32(sum, vreinterpretq_s8_s32(weights), all_fours(a + 4 * i));
+        void begin(int32_t start) { sum = all_ints(BITS < 8 ? start : 0); }
+        template <int I> void add(ints w, ints fours) {
+            const ints weights = BITS < 8 ? w : veorq_s32(w, vreinterpretq_s32_u8(vdupq_n_u8(0x80)));
+            sum = vdotq_s32(sum, vreinterpretq_s8_s32(weights), vreinterpretq_s8_s32(fours));
         }
-        return sum;
 #endif
-    }
+        ints total() const { return sum; }
+    };
 
     static constexpr int DOUBLES = 2;
     static constexpr int VECTORS_SUMMED = 4;
@@ -109,8 +111,6 @@ struct isa {
     }
 
   private:
-    static int8x16_t all_fours(const int8_t * a) { return vreinterpretq_s8_s32(vld1q_dup_s32((const int32_t *) a)); }
-
     template <int SHIFT> static ints shift(ints x) {
         if constexpr (SHIFT > 0) {
             return vshlq_n_s32(x, SHIFT);

@@ -3,6 +3,7 @@
 #include "weights.inl"
 
 #include <cstring>
+#include <utility>
 
 namespace {
 
@@ -16,57 +17,109 @@ inline void prefetch(const uint8_t * block, int n_bytes) {
     }
 }
 
-// One part of 32 weights of LANES rows into the sums of C columns.
-template <class W, int C, int S> void multiply_part(const W & block, const activation * a, isa::floats * sums) {
-    isa::ints w[8];
-    block.template load<S>(w);
-    const isa::floats scale = block.template scale<S>();
-    for (int c = 0; c < C; ++c) {
-        isa::ints dot;
-        if constexpr (W::HALVES) {
-            const isa::ints first  = isa::dot<W::BITS, 4>(isa::all_ints(a[c].start[0]), w, a[c].q);
-            const isa::ints second = isa::dot<W::BITS, 4>(isa::all_ints(a[c].start[1]), w + 4, a[c].q + BLOCK / 2);
-            dot = isa::add_ints(isa::mul_ints(first, block.template whole<S, 0>()), isa::mul_ints(second, block.template whole<S, 1>()));
-        } else {
-            const isa::ints start = isa::all_ints(W::OFFSET ? a[c].start[0] + a[c].start[1] : 0);
-            dot = isa::dot<W::BITS, 8>(start, w, a[c].q);
+// What undoes the offset of unsigned weights in the dot products of a column that begin with dword FIRST.
+template <class W, int FIRST> int32_t start_of(const activation & a) {
+    if constexpr (W::OFFSET) {
+        return W::HALVES ? a.start[FIRST / 4] : a.start[0] + a.start[1];
+    }
+    return 0;
+}
+
+// The dot products of dwords FIRST + I... of part S, V vectors of rows with C columns.
+template <int S, int FIRST, class W, int V, int C, int... I>
+void dot_products(const W (&rows)[V], const activation * a, isa::ints (&out)[V][C], std::integer_sequence<int, I...>) {
+    isa::dot<W::BITS, sizeof...(I)> sums[V][C];
+    for (int v = 0; v < V; ++v) {
+        for (int c = 0; c < C; ++c) {
+            sums[v][c].begin(start_of<W, FIRST>(a[c]));
         }
-        sums[c] = isa::fma(isa::to_float(dot), isa::mul(scale, isa::all(a[c].scale)), sums[c]);
-        if constexpr (W::MINIMUM) {
-            sums[c] = isa::fma(block.template minimum<S>(), isa::all(a[c].sum), sums[c]);
+    }
+    const auto add = [&](auto i) {
+        isa::ints w[V];
+        for (int v = 0; v < V; ++v) {
+            w[v] = rows[v].template dword<S, FIRST + i>();
+        }
+        for (int c = 0; c < C; ++c) {
+            const isa::ints fours = isa::all_fours(a[c].q + 4 * (FIRST + i));
+            for (int v = 0; v < V; ++v) {
+                sums[v][c].template add<i>(w[v], fours);
+            }
+        }
+    };
+    (add(std::integral_constant<int, I>()), ...);
+    for (int v = 0; v < V; ++v) {
+        for (int c = 0; c < C; ++c) {
+            out[v][c] = sums[v][c].total();
         }
     }
 }
 
-template <class W, int C, int S = 0>
-void multiply_parts(const W & block, const uint8_t * here, const activation * a, isa::floats * sums) {
+// One part of 32 weights of V * LANES rows into the sums of C columns.
+template <int S, class W, int V, int C> void multiply_part(const W (&rows)[V], const activation * a, isa::floats (&sums)[V][C]) {
+    isa::ints dots[V][C];
+    if constexpr (W::HALVES) {
+        isa::ints second[V][C];
+        dot_products<S, 0>(rows, a, dots, std::make_integer_sequence<int, 4>());
+        dot_products<S, 4>(rows, a, second, std::make_integer_sequence<int, 4>());
+        for (int v = 0; v < V; ++v) {
+            const isa::ints w0 = rows[v].template whole<S, 0>(), w1 = rows[v].template whole<S, 1>();
+            for (int c = 0; c < C; ++c) {
+                dots[v][c] = isa::add_ints(isa::mul_ints(dots[v][c], w0), isa::mul_ints(second[v][c], w1));
+            }
+        }
+    } else {
+        dot_products<S, 0>(rows, a, dots, std::make_integer_sequence<int, 8>());
+    }
+    for (int v = 0; v < V; ++v) {
+        const isa::floats scale = rows[v].template scale<S>();
+        for (int c = 0; c < C; ++c) {
+            sums[v][c] = isa::fma(isa::to_float(dots[v][c]), isa::mul(scale, isa::all(a[c].scale)), sums[v][c]);
+        }
+        if constexpr (W::MINIMUM) {
+            const isa::floats minimum = rows[v].template minimum<S>();
+            for (int c = 0; c < C; ++c) {
+                sums[v][c] = isa::fma(minimum, isa::all(a[c].sum), sums[v][c]);
+            }
+        }
+    }
+}
+
+template <int S = 0, class W, int V, int C>
+void multiply_parts(const W (&rows)[V], const uint8_t * here, const activation * a, isa::floats (&sums)[V][C]) {
     if constexpr (S < W::BLOCKS) {
         constexpr int share = (W::FIELDS * FIELD + W::DWORDS * DWORD) / W::BLOCKS;
         prefetch(here + S * share, share);
-        multiply_part<W, C, S>(block, a + S * C, sums);
-        multiply_parts<W, C, S + 1>(block, here, a, sums);
+        multiply_part<S>(rows, a + S * C, sums);
+        multiply_parts<S + 1>(rows, here, a, sums);
     }
 }
 
-// Weights of integers and scales.
+// Weights of integers and scales. Vectors of rows multiplied together share what is read of the activations.
 template <class W> struct quantised {
     template <int C> static void group(const uint8_t * group, int n_blocks, const void * activations, float * dst, size_t dst_stride) {
-        constexpr int fields = W::FIELDS * FIELD, dwords = W::DWORDS * DWORD;
+        constexpr int fields = W::FIELDS * FIELD, dwords = W::DWORDS * DWORD, V = isa::VECTORS_OF_ROWS;
         const int n = n_blocks / W::BLOCKS;
-        for (int lane = 0; lane < ROWS; lane += isa::LANES) {
+        for (int lane = 0; lane < ROWS; lane += V * isa::LANES) {
             const activation * a = (const activation *) activations;
-            isa::floats sums[C];
-            for (int c = 0; c < C; ++c) {
-                sums[c] = isa::zero();
+            isa::floats sums[V][C];
+            for (int v = 0; v < V; ++v) {
+                for (int c = 0; c < C; ++c) {
+                    sums[v][c] = isa::zero();
+                }
             }
             for (int b = 0; b < n; ++b, a += W::BLOCKS * C) {
-                W block;
-                block.fields = group + size_t(b) * fields + 2 * lane;
-                block.dwords = group + size_t(n) * fields + size_t(b) * dwords + 4 * lane;
-                multiply_parts<W, C>(block, group + size_t(b) * (fields + dwords), a, sums);
+                W rows[V];
+                for (int v = 0; v < V; ++v) {
+                    const int at = lane + v * isa::LANES;
+                    rows[v].fields = group + size_t(b) * fields + 2 * at;
+                    rows[v].dwords = group + size_t(n) * fields + size_t(b) * dwords + 4 * at;
+                }
+                multiply_parts(rows, group + size_t(b) * (fields + dwords), a, sums);
             }
-            for (int c = 0; c < C; ++c) {
-                isa::store(dst + c * dst_stride + lane, sums[c]);
+            for (int v = 0; v < V; ++v) {
+                for (int c = 0; c < C; ++c) {
+                    isa::store(dst + c * dst_stride + lane + v * isa::LANES, sums[v][c]);
+                }
             }
         }
     }
@@ -126,28 +179,33 @@ multiply_fn find_multiply(int type) {
     }
 }
 
+// Weights that stay in registers.
+struct weights_at_hand {
+    static constexpr int BITS = 4;
+    static constexpr bool OFFSET = false, HALVES = false;
+    isa::ints dwords[8];
+    template <int, int I> isa::ints dword() const { return dwords[I]; }
+};
+
 int64_t multiply_registers(int64_t n) {
-    constexpr int CHAINS = 12; // more than latency times throughput of the products
-    static const int8_t bytes[4 * 4 * ROWS] = {};
-    isa::ints w[8], sums[CHAINS];
-    for (int i = 0; i < 8; ++i) {
-        w[i] = isa::load_bytes(bytes);
+    constexpr int C = isa::MAX_COLUMNS;
+    activation a[C] = {};
+    weights_at_hand rows[1];
+    for (isa::ints & w : rows[0].dwords) {
+        w = isa::all_ints(0x01020304);
     }
-    for (int c = 0; c < CHAINS; ++c) {
-        sums[c] = isa::all_ints(c);
-    }
+    isa::ints total = isa::all_ints(0);
     for (int64_t i = 0; i < n; ++i) {
-        for (int c = 0; c < CHAINS; ++c) {
-            sums[c] = isa::dot<4, 8>(sums[c], w, bytes);
+        asm volatile("" : : "r"(a) : "memory"); // activations may have changed: nothing is computed once for all rounds
+        isa::ints dots[1][C];
+        dot_products<0, 0>(rows, a, dots, std::make_integer_sequence<int, 8>());
+        for (int c = 0; c < C; ++c) {
+            total = isa::add_ints(total, dots[0][c]);
         }
-    }
-    isa::ints total = sums[0];
-    for (int c = 1; c < CHAINS; ++c) {
-        total = isa::add_ints(total, sums[c]);
     }
     volatile float kept = isa::max_lane(isa::to_float(total)); // or the compiler leaves it all out
     (void) kept;
-    return n * CHAINS * 8 * 4 * isa::LANES;
+    return n * C * BLOCK * isa::LANES;
 }
 
 void quantize(const float * x, int n_blocks, int offset, activation * out, size_t stride) {

@@ -1,8 +1,8 @@
 // How each weight type unpacks into unsigned bytes, scales and minimums, for the `isa` included before.
 //
 // A type is a small object over one laid block of 16 rows (this lane's part of it): BLOCKS activation blocks of 32 wide,
-// with load<S>(w) giving the 8 dwords of 32 weights of part S, scale<S>() and, where MINIMUM, minimum<S>(). Where
-// HALVES, the two halves of 32 weights have whole scales of their own: whole<S, HALF>().
+// with dword<S, I>() giving the I-th dword of the 8 of part S, scale<S>() and, where MINIMUM, minimum<S>(). Where HALVES,
+// the two halves of 32 weights have whole scales of their own: whole<S, HALF>().
 #include "path.h"
 
 #include "ggml.h"
@@ -14,12 +14,10 @@ using namespace ee::kernels;
 constexpr int FIELD = 2 * ROWS; // bytes of a 2-byte field of every row
 constexpr int DWORD = 4 * ROWS; // bytes of 4 weights of every row
 
-void load_nibbles(const uint8_t * q, isa::ints * w) {
-    for (int i = 0; i < 4; ++i) {
-        const isa::ints packed = isa::load_bytes(q + i * DWORD);
-        w[i]     = isa::low_nibbles(packed);
-        w[4 + i] = isa::high_nibbles(packed);
-    }
+// Dwords 0 to 3 are in the low nibbles, 4 to 7 in the high ones.
+template <int I> isa::ints nibbles(const uint8_t * q) {
+    const isa::ints packed = isa::load_bytes(q + I % 4 * DWORD);
+    return I < 4 ? isa::low_nibbles(packed) : isa::high_nibbles(packed);
 }
 
 struct block_of_32 {
@@ -33,7 +31,7 @@ struct block_of_32 {
 struct weights_q4_0 : block_of_32 {
     static constexpr int FIELDS = 1, DWORDS = 4, BITS = 4;
     static constexpr bool MINIMUM = false, OFFSET = true;
-    template <int> void load(isa::ints * w) const { load_nibbles(dwords, w); }
+    template <int, int I> isa::ints dword() const { return nibbles<I>(dwords); }
 };
 
 struct weights_q4_1 : weights_q4_0 {
@@ -44,17 +42,8 @@ struct weights_q4_1 : weights_q4_0 {
 struct weights_q5_0 : block_of_32 {
     static constexpr int FIELDS = 1, DWORDS = 5, BITS = 5;
     static constexpr bool MINIMUM = false, OFFSET = true;
-    template <int> void load(isa::ints * w) const {
-        load_nibbles(dwords + DWORD, w);
-        add_fifth_bits<0>(isa::load_bytes(dwords), w);
-    }
-
-  private:
-    template <int I> static void add_fifth_bits(isa::ints bits, isa::ints * w) {
-        if constexpr (I < 8) {
-            w[I] = isa::merge<4 - I, 0x10>(w[I], bits);
-            add_fifth_bits<I + 1>(bits, w);
-        }
+    template <int, int I> isa::ints dword() const {
+        return isa::merge<4 - I, 0x10>(nibbles<I>(dwords + DWORD), isa::load_bytes(dwords));
     }
 };
 
@@ -66,11 +55,7 @@ struct weights_q5_1 : weights_q5_0 {
 struct weights_q8_0 : block_of_32 {
     static constexpr int FIELDS = 1, DWORDS = 8, BITS = 8;
     static constexpr bool MINIMUM = false, OFFSET = true;
-    template <int> void load(isa::ints * w) const {
-        for (int i = 0; i < 8; ++i) {
-            w[i] = isa::load_bytes(dwords + i * DWORD);
-        }
-    }
+    template <int, int I> isa::ints dword() const { return isa::load_bytes(dwords + I * DWORD); }
 };
 
 // The 16 values of IQ4_NL (ggml-common.h), plus 128.
@@ -79,12 +64,7 @@ alignas(16) constexpr uint8_t IQ4_VALUES[16] = {1, 24, 45, 63, 79, 93, 106, 118,
 struct weights_iq4_nl : block_of_32 {
     static constexpr int FIELDS = 1, DWORDS = 4, BITS = 8;
     static constexpr bool MINIMUM = false, OFFSET = true;
-    template <int> void load(isa::ints * w) const {
-        load_nibbles(dwords, w);
-        for (int i = 0; i < 8; ++i) {
-            w[i] = isa::look_up(IQ4_VALUES, w[i]);
-        }
-    }
+    template <int, int I> isa::ints dword() const { return isa::look_up(IQ4_VALUES, nibbles<I>(dwords)); }
 };
 
 struct weights_q4_k {
@@ -96,7 +76,7 @@ struct weights_q4_k {
     template <int S> isa::floats minimum() const {
         return isa::mul(six_bits<8 + S>(), isa::sub(isa::zero(), isa::load_half(fields + FIELD)));
     }
-    template <int S> void load(isa::ints * w) const { load_from<S>(dwords + 3 * DWORD, w); }
+    template <int S, int I> isa::ints dword() const { return from<S, I>(dwords + 3 * DWORD); }
 
   protected:
     template <int V> isa::floats six_bits() const {
@@ -110,21 +90,16 @@ struct weights_q4_k {
         }
     }
     // Part 2 * j is in the low nibbles of 8 dwords, part 2 * j + 1 in the high ones.
-    template <int S> static void load_from(const uint8_t * q, isa::ints * w) {
-        for (int i = 0; i < 8; ++i) {
-            const isa::ints packed = isa::load_bytes(q + (S / 2 * 8 + i) * DWORD);
-            w[i] = S % 2 == 0 ? isa::low_nibbles(packed) : isa::high_nibbles(packed);
-        }
+    template <int S, int I> static isa::ints from(const uint8_t * q) {
+        const isa::ints packed = isa::load_bytes(q + (S / 2 * 8 + I) * DWORD);
+        return S % 2 == 0 ? isa::low_nibbles(packed) : isa::high_nibbles(packed);
     }
 };
 
 struct weights_q5_k : weights_q4_k {
     static constexpr int DWORDS = 43, BITS = 5;
-    template <int S> void load(isa::ints * w) const {
-        load_from<S>(dwords + 11 * DWORD, w);
-        for (int i = 0; i < 8; ++i) { // bit S of the high bytes belongs to part S
-            w[i] = isa::merge<4 - S, 0x10>(w[i], isa::load_bytes(dwords + (3 + i) * DWORD));
-        }
+    template <int S, int I> isa::ints dword() const { // bit S of the high bytes belongs to part S
+        return isa::merge<4 - S, 0x10>(from<S, I>(dwords + 11 * DWORD), isa::load_bytes(dwords + (3 + I) * DWORD));
     }
 };
 
@@ -139,14 +114,10 @@ struct weights_q6_k {
         return isa::signed_byte<v % 4>(isa::load_bytes(dwords + v / 4 * DWORD));
     }
     // Part S % 4 of a half of 128: low nibbles of dwords 0-7, of 8-15, then the high ones; 2 high bits each.
-    template <int S> void load(isa::ints * w) const {
-        const uint8_t * low = dwords + (4 + S / 4 * 16 + S % 2 * 8) * DWORD;
-        const uint8_t * high = dwords + (36 + S / 4 * 8) * DWORD;
-        for (int i = 0; i < 8; ++i) {
-            const isa::ints packed = isa::load_bytes(low + i * DWORD);
-            const isa::ints nibbles = S % 4 < 2 ? isa::low_nibbles(packed) : isa::high_nibbles(packed);
-            w[i] = isa::merge<4 - S % 4 * 2, 0x30>(nibbles, isa::load_bytes(high + i * DWORD));
-        }
+    template <int S, int I> isa::ints dword() const {
+        const isa::ints packed = isa::load_bytes(dwords + (4 + S / 4 * 16 + S % 2 * 8 + I) * DWORD);
+        const isa::ints nibbles = S % 4 < 2 ? isa::low_nibbles(packed) : isa::high_nibbles(packed);
+        return isa::merge<4 - S % 4 * 2, 0x30>(nibbles, isa::load_bytes(dwords + (36 + S / 4 * 8 + I) * DWORD));
     }
 };
 
