@@ -94,6 +94,14 @@ void multiply_parts(const W (&rows)[V], const uint8_t * here, const activation *
     }
 }
 
+template <int V, int C> void store_sums(const isa::floats (&sums)[V][C], float * dst, size_t dst_stride) {
+    for (int v = 0; v < V; ++v) {
+        for (int c = 0; c < C; ++c) {
+            isa::store(dst + c * dst_stride + v * isa::LANES, sums[v][c]);
+        }
+    }
+}
+
 // Weights of integers and scales. Vectors of rows multiplied together share what is read of the activations.
 template <class W> struct quantised {
     template <int C> static void group(const uint8_t * group, int n_blocks, const void * activations, float * dst, size_t dst_stride) {
@@ -101,12 +109,7 @@ template <class W> struct quantised {
         const int n = n_blocks / W::BLOCKS;
         for (int lane = 0; lane < ROWS; lane += V * isa::LANES) {
             const activation * a = (const activation *) activations;
-            isa::floats sums[V][C];
-            for (int v = 0; v < V; ++v) {
-                for (int c = 0; c < C; ++c) {
-                    sums[v][c] = isa::zero();
-                }
-            }
+            isa::floats sums[V][C] = {};
             for (int b = 0; b < n; ++b, a += W::BLOCKS * C) {
                 W rows[V];
                 for (int v = 0; v < V; ++v) {
@@ -116,11 +119,7 @@ template <class W> struct quantised {
                 }
                 multiply_parts(rows, group + size_t(b) * (fields + dwords), a, sums);
             }
-            for (int v = 0; v < V; ++v) {
-                for (int c = 0; c < C; ++c) {
-                    isa::store(dst + c * dst_stride + lane + v * isa::LANES, sums[v][c]);
-                }
-            }
+            store_sums(sums, dst + lane, dst_stride);
         }
     }
 };
@@ -128,25 +127,31 @@ template <class W> struct quantised {
 // Weights of 16-bit floats times float activations [K][C]; even and odd K are summed apart.
 template <class W> struct floating {
     template <int C> static void group(const uint8_t * group, int n_blocks, const void * activations, float * dst, size_t dst_stride) {
-        for (int lane = 0; lane < ROWS; lane += isa::LANES) {
+        constexpr int V = isa::VECTORS_OF_ROWS;
+        for (int lane = 0; lane < ROWS; lane += V * isa::LANES) {
             const float * x = (const float *) activations;
-            isa::floats even[C], odd[C];
-            for (int c = 0; c < C; ++c) {
-                even[c] = odd[c] = isa::zero();
-            }
+            isa::floats even[V][C] = {}, odd[V][C] = {};
             const uint8_t * w = group;
             for (int k = 0; k < n_blocks * BLOCK; k += 2, w += 2 * FIELD, x += 2 * C) {
                 prefetch(w, 2 * FIELD);
-                isa::floats w0, w1;
-                W::load(w, lane, w0, w1);
+                isa::floats w0[V], w1[V];
+                for (int v = 0; v < V; ++v) {
+                    W::load(w, lane + v * isa::LANES, w0[v], w1[v]);
+                }
                 for (int c = 0; c < C; ++c) {
-                    even[c] = isa::fma(w0, isa::all(x[c]), even[c]);
-                    odd[c]  = isa::fma(w1, isa::all(x[C + c]), odd[c]);
+                    const isa::floats x0 = isa::all(x[c]), x1 = isa::all(x[C + c]);
+                    for (int v = 0; v < V; ++v) {
+                        even[v][c] = isa::fma(w0[v], x0, even[v][c]);
+                        odd[v][c]  = isa::fma(w1[v], x1, odd[v][c]);
+                    }
                 }
             }
-            for (int c = 0; c < C; ++c) {
-                isa::store(dst + c * dst_stride + lane, isa::add(even[c], odd[c]));
+            for (int v = 0; v < V; ++v) {
+                for (int c = 0; c < C; ++c) {
+                    even[v][c] = isa::add(even[v][c], odd[v][c]);
+                }
             }
+            store_sums(even, dst + lane, dst_stride);
         }
     }
 };
