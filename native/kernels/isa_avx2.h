@@ -48,16 +48,20 @@ struct isa {
     static floats scale_by_power(floats x, floats n) {
         return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
     }
-    static void store_bytes(int8_t * p, floats x) {
-        const ints whole = _mm256_cvtps_epi32(x);
-        const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
-        _mm_storel_epi64((__m128i *) p, _mm_packs_epi16(words, words));
-    }
-
-    // Byte sums of 16, by absolute differences of the bytes made unsigned.
-    static int32_t sum_bytes(const int8_t * q) {
-        const __m128i sums = _mm_sad_epu8(_mm_xor_si128(_mm_loadu_si128((const __m128i *) q), _mm_set1_epi8(-128)), _mm_setzero_si128());
-        return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+    // 32 values times a factor as signed bytes, and the sum of either half of them.
+    static void store_bytes(const float * x, floats factor, int8_t * q, int32_t * sums) {
+        ints whole[4];
+        for (int i = 0; i < 4; ++i) {
+            whole[i] = _mm256_cvtps_epi32(mul(load(x + 8 * i), factor));
+        }
+        const ints mixed = _mm256_packs_epi16(_mm256_packs_epi32(whole[0], whole[1]), _mm256_packs_epi32(whole[2], whole[3]));
+        const ints bytes = _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        _mm256_storeu_si256((__m256i *) q, bytes);
+        // Absolute differences add up bytes that are made unsigned.
+        const ints eights = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+        const ints halves = add_ints(eights, _mm256_shuffle_epi32(eights, _MM_SHUFFLE(1, 0, 3, 2)));
+        sums[0] = _mm256_extract_epi32(halves, 0) - 16 * 128;
+        sums[1] = _mm256_extract_epi32(halves, 4) - 16 * 128;
     }
 
     static ints   load_bytes(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }

@@ -46,14 +46,15 @@ struct isa {
     static floats scale_by_power(floats x, floats n) {
         return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23)));
     }
-    static void store_bytes(int8_t * p, floats x) {
-        _mm_storeu_si128((__m128i *) p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
-    }
-
-    // Byte sums of 16, by absolute differences of the bytes made unsigned.
-    static int32_t sum_bytes(const int8_t * q) {
-        const __m128i sums = _mm_sad_epu8(_mm_xor_si128(_mm_loadu_si128((const __m128i *) q), _mm_set1_epi8(-128)), _mm_setzero_si128());
-        return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+    // 32 values times a factor as signed bytes, and the sum of either half of them.
+    static void store_bytes(const float * x, floats factor, int8_t * q, int32_t * sums) {
+        for (int half = 0; half < 2; ++half) {
+            const __m128i bytes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(mul(load(x + 16 * half), factor)));
+            _mm_storeu_si128((__m128i *) q + half, bytes);
+            // Absolute differences add up bytes that are made unsigned.
+            const __m128i eights = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+            sums[half] = _mm_cvtsi128_si32(eights) + _mm_extract_epi16(eights, 4) - 16 * 128;
+        }
     }
 
     static ints   load_bytes(const void * p) { return _mm512_loadu_si512(p); }

@@ -43,12 +43,19 @@ struct isa {
     static floats scale_by_power(floats x, floats n) {
         return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(vcvtnq_s32_f32(n), 23)));
     }
-    static void store_bytes(int8_t * p, floats x) {
-        const int16x4_t words = vqmovn_s32(vcvtnq_s32_f32(x));
-        vst1_lane_s32((int32_t *) p, vreinterpret_s32_s8(vqmovn_s16(vcombine_s16(words, words))), 0);
+    // 32 values times a factor as signed bytes, and the sum of either half of them.
+    static void store_bytes(const float * x, floats factor, int8_t * q, int32_t * sums) {
+        for (int half = 0; half < 2; ++half) {
+            int16x4_t words[4];
+            for (int i = 0; i < 4; ++i) {
+                words[i] = vqmovn_s32(vcvtnq_s32_f32(mul(load(x + 16 * half + 4 * i), factor)));
+            }
+            const int8x16_t bytes = vcombine_s8(vqmovn_s16(vcombine_s16(words[0], words[1])), vqmovn_s16(vcombine_s16(words[2], words[3])));
+            vst1q_s8(q + 16 * half, bytes);
+            sums[half] = vaddlvq_s8(bytes);
+        }
     }
 
-    static int32_t sum_bytes(const int8_t * q) { return vaddlvq_s8(vld1q_s8(q)); } // of 16
     static ints   load_bytes(const void * p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *) p)); }
     static ints   all_ints(int32_t x) { return vdupq_n_s32(x); }
     static ints   low_nibbles(ints x) { return vreinterpretq_s32_u8(vandq_u8(vreinterpretq_u8_s32(x), vdupq_n_u8(15))); }

@@ -220,15 +220,12 @@ void quantize(const float * x, int n_blocks, int offset, activation * out, size_
             peak = isa::max(peak, isa::absolute(isa::load(x + i)));
         }
         const float largest = isa::max_lane(peak);
-        const isa::floats inverse = isa::all(largest > 0 ? 127.0f / largest : 0.0f);
-        for (int i = 0; i < BLOCK; i += isa::LANES) {
-            isa::store_bytes(out->q + i, isa::mul(isa::load(x + i), inverse));
-        }
-        const int32_t first = isa::sum_bytes(out->q), second = isa::sum_bytes(out->q + BLOCK / 2);
-        out->scale    = largest / 127.0f;
-        out->sum      = out->scale * float(first + second);
-        out->start[0] = -offset * first;
-        out->start[1] = -offset * second;
+        int32_t sums[2];
+        isa::store_bytes(x, isa::all(largest > 0 ? 127.0f / largest : 0.0f), out->q, sums);
+        out->scale = largest / 127.0f;
+        out->sum   = out->scale * float(sums[0] + sums[1]);
+        out->start[0] = -offset * sums[0];
+        out->start[1] = -offset * sums[1];
     }
 }
 
