@@ -10,7 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from eagle_edge.cli.train import _shares, train_command
+from eagle_edge.cli.train import train_command
+from eagle_edge.cli.train_options import AnswerOptions
 from eagle_edge.cli.train_progress import TrainProgress
 from eagle_edge.errors import DependencyError, FileFormatError
 from eagle_edge.train.watching import Acceptance, Report
@@ -57,8 +58,9 @@ def test_a_recipe_that_cannot_be_is_said_before_anything_is_done(options: list[s
 )
 def test_temperatures_have_equal_shares(text: str, greedy_share: float, temperatures: tuple[float, ...]) -> None:
     """Zeros are the greedy share, the others are drawn from; without the option nothing is set."""
-    assert _shares(text) == {"greedy_share": greedy_share, "temperatures": temperatures}
-    assert _shares("") == {}
+    shares = AnswerOptions(temperatures=text).shares()
+    assert shares == {"greedy_share": greedy_share, "temperatures": temperatures}
+    assert AnswerOptions().shares() == {}
 
 
 def test_temperatures_and_noise_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
