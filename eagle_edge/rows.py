@@ -110,6 +110,10 @@ class Limits:
     bytes_per_s: float
     products_per_s: float
 
+    def or_better(self, other: Limits) -> Limits:
+        """The higher of two measurements: what other programs take away is no limit."""
+        return Limits(max(self.bytes_per_s, other.bytes_per_s), max(self.products_per_s, other.products_per_s))
+
     def ms(self, path: str | os.PathLike[str], n: int) -> float:
         """Milliseconds of n rows if all matrices came at full speed and every instruction were a product.
 

@@ -72,6 +72,8 @@ def test_ratios_are_medians_over_prompts() -> None:
     assert rows[-2]["versus"] == {"other": pytest.approx(1 / 1.5, abs=1e-3)}
     assert (other["tau"], other["draft_n_per_round"], other["same_text"]) == (2.2, 2.0, 1.0)
     assert other["of_limit"] == pytest.approx(3.0 / (2.2 * 10), abs=1e-3)
+    comparison.bound = 20.0
+    assert comparison.rows()[-1]["of_limit"] == pytest.approx(3.0 / (2.2 * 20), abs=1e-3)
 
 
 def test_padding_gives_the_length_asked_for() -> None:

@@ -34,6 +34,11 @@ def test_a_limit_is_bytes_or_products_whichever_takes_longer(tmp_path: Path) -> 
     assert Limits(1e15, 1e6).ms(path, 512) == pytest.approx(512 * layer / 1e6 * 1000)  # a prefill has no logits
 
 
+def test_the_better_of_two_measurements_is_the_limit() -> None:
+    """Each figure by itself: what others took away at one time, they may have left at the other."""
+    assert Limits(2e9, 1e11).or_better(Limits(1e9, 3e11)) == Limits(2e9, 3e11)
+
+
 def test_limits_are_measured(tiny_target: Path) -> None:
     """Reading memory takes time, and so do products where there are kernels."""
     limits = measure_limits(tiny_target, n_threads=1)

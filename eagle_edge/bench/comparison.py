@@ -33,13 +33,17 @@ class Comparison:
 
     Args:
         contenders: the first is the one that ratios compare with: plain decoding.
-        bound: tokens a second of plain decoding if an evaluation took no longer than reading the weights.
+        bound: what the machine allows, see below.
         energy: the meter.
+
+    Attributes:
+        bound: tokens a second of plain decoding if an evaluation took no longer than reading the weights; may be raised
+            until ``rows`` is called.
     """
 
     def __init__(self, contenders: Sequence[Contender], bound: float, energy: Energy | None = None) -> None:
         self.contenders = contenders
-        self._bound = bound
+        self.bound = bound
         self._energy = energy or Energy()
         self._runs: dict[Key, dict[str, list[Run]]] = {}
         self._turn = 0
@@ -109,7 +113,7 @@ class Comparison:
         tau = _tau(runs)
         joules = [run.joules for run in runs if run.joules is not None]
         return {
-            "of_limit": None if tau is None else _rounded(_median(runs) / (tau * self._bound), 3),
+            "of_limit": None if tau is None else _rounded(_median(runs) / (tau * self.bound), 3),
             "tokens_per_joule": round(sum(run.n_tokens for run in runs) / sum(joules), 3) if sum(joules) > 0 else None,
         }
 

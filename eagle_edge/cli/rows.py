@@ -31,6 +31,8 @@ def bench_rows(models: Path, n_threads: int | None, with_limits: bool, as_json: 
                 status.update(f"timing {name}, {n} rows of {DEFAULT_ROWS[-1]}")
 
             rows = measure_rows(file, n_threads=n_threads, progress=tell)
+        if limits is not None:
+            limits = limits.or_better(measure_limits(file, n_threads))
         for row in rows:
             row["target"] = file.name
             if limits is not None:
