@@ -11,7 +11,6 @@ namespace {
 using namespace ee::kernels;
 
 constexpr int CELLS = 16;    // cells handled together
-constexpr int VECTORS = 8;   // most query vectors whose scores are accumulated together
 
 template <int TYPE> isa::floats load_as_float(const char * p, int i) {
     if constexpr (TYPE == GGML_TYPE_F16) {
@@ -23,7 +22,7 @@ template <int TYPE> isa::floats load_as_float(const char * p, int i) {
     }
 }
 
-// The scratch of one task and share of cells; sizes as in attention_scratch_bytes. Vectors are padded to whole VECTORS.
+// The scratch of one task and share of cells; sizes as in attention_scratch_bytes. Vectors are padded.
 struct attention_scratch {
     int n_cells;             // of the share, which are numbered without gaps here
     double * sums;           // [vector][dim_v]
@@ -31,14 +30,14 @@ struct attention_scratch {
     double * probabilities;  // [vector][cell]
     double * totals;         // [vector][lane]
     float * keys;            // [dim_k][cell]
-    float * queries;         // [vector / VECTORS][dim_k][VECTORS]
+    float * queries;         // [vector / SCORED_TOGETHER][dim_k][SCORED_TOGETHER]
     float * largest;         // [vector]
     float * scores;          // [vector][n_cells]
     uint8_t * live;          // [n_cells / CELLS]: some row sees a cell of this block
 };
 
 attention_scratch divide(char * p, const attention_task & task, int n_cells) {
-    const size_t padded = (task.n_rows * task.n_heads + VECTORS - 1) / VECTORS * VECTORS;
+    const size_t padded = (task.n_rows * task.n_heads + SCORED_TOGETHER - 1) / SCORED_TOGETHER * SCORED_TOGETHER;
     attention_scratch s;
     s.n_cells = n_cells;
     s.sums = (double *) p;
@@ -110,7 +109,7 @@ template <int N> void score(const attention_task & task, const attention_scratch
     for (int d = 0; d < task.dim_k; ++d) {
         const isa::floats key = isa::load(s.keys + d * CELLS + lane);
         for (int t = 0; t < N; ++t) {
-            sums[t] = isa::fma(key, isa::all(queries[d * VECTORS + t]), sums[t]);
+            sums[t] = isa::fma(key, isa::all(queries[d * SCORED_TOGETHER + t]), sums[t]);
         }
         if (d % 2 == 0) {
             values.step();
@@ -126,7 +125,7 @@ template <int N> void score(const attention_task & task, const attention_scratch
     }
 }
 
-template <int N = VECTORS> void score_some(const attention_task & task, const attention_scratch & s, int first, int n, int cell, int at, ahead<2> & values) {
+template <int N = SCORED_TOGETHER> void score_some(const attention_task & task, const attention_scratch & s, int first, int n, int cell, int at, ahead<2> & values) {
     if constexpr (N > 0) {
         if (n >= N) {
             for (int lane = 0; lane < CELLS; lane += isa::LANES) {
@@ -138,14 +137,14 @@ template <int N = VECTORS> void score_some(const attention_task & task, const at
     }
 }
 
-// queries[first / VECTORS][d][t] from task.q.
+// queries[first / SCORED_TOGETHER][d][t] from task.q.
 void load_queries(const attention_task & task, float * queries) {
     for (int t = 0; t < task.n_rows * task.n_heads; ++t) {
         const int row = t / task.n_heads, head = t % task.n_heads;
         const float * q = (const float *) (task.q + row * task.q_row_stride + head * task.q_head_stride);
-        float * out = queries + size_t(t / VECTORS) * VECTORS * task.dim_k + t % VECTORS;
+        float * out = queries + size_t(t / SCORED_TOGETHER) * SCORED_TOGETHER * task.dim_k + t % SCORED_TOGETHER;
         for (int d = 0; d < task.dim_k; ++d) {
-            out[d * VECTORS] = q[d];
+            out[d * SCORED_TOGETHER] = q[d];
         }
     }
 }
@@ -170,7 +169,7 @@ template <int TYPE> void score_cells(const attention_task & task, cell_share sha
         ahead<1> keys{task.k + (cell + next) * task.k_stride, task.k_stride, k_bytes};
         ahead<2> values{task.v + cell * task.v_stride, task.v_stride, v_bytes};
         load_keys<TYPE>(task, cell, s.keys, keys);
-        for (int first = 0; first < n_vectors; first += VECTORS) {
+        for (int first = 0; first < n_vectors; first += SCORED_TOGETHER) {
             score_some(task, s, first, n_vectors - first, cell, at, values);
         }
     }

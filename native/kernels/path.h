@@ -22,6 +22,9 @@ struct activation {
 };
 static_assert(sizeof(activation) == 48, "activations are addressed by their size");
 
+// The most query vectors whose scores are accumulated together, three heads of four rows; scratches are padded to it.
+constexpr int SCORED_TOGETHER = 12;
+
 // One task of attention: the query vectors that share a KV head and a run of token rows.
 struct attention_task {
     const char * k;           // the first cell's K and V of this KV head

@@ -12,7 +12,7 @@
 namespace ee::kernels {
 
 size_t attention_scratch_bytes(int n_vectors, int dim_k, int dim_v, int n_cells) {
-    const size_t padded = (size_t(n_vectors) + 7) / 8 * 8;
+    const size_t padded = size_t(n_vectors + SCORED_TOGETHER - 1) / SCORED_TOGETHER * SCORED_TOGETHER;
     const size_t doubles = padded * dim_v + 16 * dim_v + padded * 16 + padded * 16;
     const size_t floats = size_t(dim_k) * 16 + padded * dim_k + padded + padded * n_cells;
     return (8 * doubles + 4 * floats + n_cells / 16 + 127) / 64 * 64;
