@@ -21,6 +21,8 @@ from eagle_edge.bench.picture import check_drawing, draw
 from eagle_edge.bench.python_rival import PythonRival
 from eagle_edge.bench.runs import Prompt, Run, Watch
 from eagle_edge.bench.server_rival import ServerRival
+from eagle_edge.cli.bench import _measure
+from eagle_edge.cli.options import PairOptions, TargetOptions
 from eagle_edge.config import DraftParams, SamplingParams, TargetParams
 from eagle_edge.engine import Engine
 from eagle_edge.errors import DependencyError, FileFormatError, NativeError
@@ -74,6 +76,16 @@ def test_ratios_are_medians_over_prompts() -> None:
     assert other["of_limit"] == pytest.approx(3.0 / (2.2 * 10), abs=1e-3)
     comparison.bound = 20.0
     assert comparison.rows()[-1]["of_limit"] == pytest.approx(3.0 / (2.2 * 20), abs=1e-3)
+
+
+def test_the_memory_limit_is_the_better_of_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that others kept from us at one time are no limit."""
+    found = iter([1e6, 4e6])
+    monkeypatch.setattr("eagle_edge.cli.bench.read_bandwidth", lambda *_: next(found))
+    monkeypatch.setattr("eagle_edge.cli.bench.weight_bytes", lambda _: 10**5)
+    contenders, prompts = [Metronome("plain", 1.0)], [Prompt("a", "a", [0, 0])]
+    rows = _measure(contenders, prompts, SamplingParams(max_tokens=4), [0.0], PairOptions(), TargetOptions())
+    assert rows[0]["of_limit"] == pytest.approx(rows[0]["tokens_per_second"] / 40, abs=1e-3)
 
 
 def test_padding_gives_the_length_asked_for() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from ggml_graph import F32, attend, multiply, quantise
+from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as T
 from gguf.quants import dequantize
 
@@ -95,6 +96,24 @@ def test_paths_give_the_same_bits(kind: T) -> None:
     for name in other_paths():
         choose_kernels("native", name)
         assert np.array_equal(best, product(kind, weight, 64, x)), name
+
+
+@pytest.mark.parametrize("fill", [0x00, 0x7F, 0x80, 0xFF])
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind not in (T.F16, T.BF16)], ids=lambda kind: kind.name)
+def test_the_largest_weights_do_not_overflow(kind: T, fill: int) -> None:
+    """All weights at an end of their range, all activations at either: on every path as exact arithmetic has it."""
+    n_values, n_bytes = GGML_QUANT_SIZES[kind]
+    block = np.full(n_bytes, fill, np.uint8)
+    scales = block[-2:] if kind == T.Q6_K else block[: 4 if kind in (T.Q4_1, T.Q5_1, T.Q4_K, T.Q5_K) else 2]
+    scales.view(np.float16)[:] = 1
+    weight = np.tile(block, (16, 512 // n_values))
+    x = np.concatenate([np.full((1, 512), 1), np.full((1, 512), -1), inputs(1, 512)]).astype(np.float32)
+    exact = x[:2].astype(np.float64) @ dequantize(weight, kind).reshape(16, 512).astype(np.float64).T
+    best = product(kind, weight, 16, x)
+    assert np.allclose(best[:2], exact, rtol=1e-5, atol=1e-3)
+    for name in other_paths():
+        choose_kernels("native", name)
+        assert np.array_equal(best, product(kind, weight, 16, x)), name
 
 
 def test_extreme_activations() -> None:

@@ -70,7 +70,7 @@ def train_command(
         online=online,
         head=head.params(seconds),
         data=answers.params(seconds),
-        loop=loop.params(head.named()),
+        loop=loop.params(head.find_recipe()),
         evaluation=measure.params(seconds),
     )
     try:

@@ -49,7 +49,7 @@ class HeadOptions:
     ] = None
     tap_layers: Annotated[str | None, typer.Option(help="Boundaries to read, for example 2,15,27 or 27.")] = None
 
-    def named(self) -> Recipe:
+    def find_recipe(self) -> Recipe:
         """The recipe.
 
         Raises:
@@ -67,7 +67,7 @@ class HeadOptions:
 
     def params(self, budget: float) -> HeadParams:
         """The shape of a new head, for a run of ``budget`` seconds, 0 for no limit."""
-        usual = self.named().head
+        usual = self.find_recipe().head
         vocab = None if self.start_from is not None else self.draft_vocab
         if vocab is None:
             vocab = min(usual.n_draft_vocab, _SHORT_VOCAB) if 0 < budget < _SHORT else usual.n_draft_vocab

@@ -9,7 +9,7 @@ namespace {
 
 struct isa {
     static constexpr int LANES = 8;
-    static constexpr int VECTORS_OF_ROWS = 2;
+    static constexpr int VECTORS_OF_ROWS = 2; // multiplied together
     static constexpr int MAX_COLUMNS = 4; // 16 registers hold no more
     using ints    = __m256i;
     using floats  = __m256;
@@ -82,6 +82,8 @@ struct isa {
     static ints   mul_ints(ints a, ints b) { return _mm256_mullo_epi32(a, b); }
     static floats to_float(ints x) { return _mm256_cvtepi32_ps(x); }
 
+    static void forget(ints & x) { asm volatile("" : "+x"(x)); } // to the compiler it may be anything from here on
+
     static ints all_fours(const int8_t * a) {
         int32_t four;
         memcpy(&four, a, 4);
@@ -106,7 +108,7 @@ struct isa {
         template <int I> void add(ints w, ints fours) {
             const ints products = _mm256_maddubs_epi16(w, fours);
             pairs = I % TOGETHER == 0 ? products : _mm256_add_epi16(pairs, products);
-            asm volatile("" : "+x"(pairs)); // or GCC computes all products first, for which there are no registers
+            forget(pairs); // or GCC computes all products first, for which there are no registers
             if constexpr (I % TOGETHER == TOGETHER - 1 || I == N - 1) {
                 const ints wide = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
                 sum = I < TOGETHER ? wide : add_ints(sum, wide);
@@ -161,7 +163,7 @@ template <int N> struct isa::dot<8, N> {
         const ints pairs = _mm256_maddubs_epi16(_mm256_sign_epi8(weights, weights), _mm256_sign_epi8(fours, weights));
         const ints wide = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
         sum = I == 0 ? wide : add_ints(sum, wide);
-        asm volatile("" : "+x"(sum));
+        forget(sum);
     }
     ints total() const { return sum; }
 };

@@ -9,7 +9,7 @@ namespace {
 
 struct isa {
     static constexpr int LANES = 16;
-    static constexpr int VECTORS_OF_ROWS = 1;
+    static constexpr int VECTORS_OF_ROWS = 1; // multiplied together
     static constexpr int MAX_COLUMNS = 8;
     using ints    = __m512i;
     using floats  = __m512;
@@ -74,6 +74,8 @@ struct isa {
     static ints   add_ints(ints a, ints b) { return _mm512_add_epi32(a, b); }
     static ints   mul_ints(ints a, ints b) { return _mm512_mullo_epi32(a, b); }
     static floats to_float(ints x) { return _mm512_cvtepi32_ps(x); }
+
+    static void forget(ints & x) { asm volatile("" : "+v"(x)); } // to the compiler it may be anything from here on
 
     static ints all_fours(const int8_t * a) {
         int32_t four;

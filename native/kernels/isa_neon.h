@@ -8,7 +8,7 @@ namespace {
 
 struct isa {
     static constexpr int LANES = 4;
-    static constexpr int VECTORS_OF_ROWS = 1;
+    static constexpr int VECTORS_OF_ROWS = 1; // multiplied together
     static constexpr int MAX_COLUMNS = 8;
     using ints    = int32x4_t;
     using floats  = float32x4_t;
@@ -71,6 +71,8 @@ struct isa {
     static ints   add_ints(ints a, ints b) { return vaddq_s32(a, b); }
     static ints   mul_ints(ints a, ints b) { return vmulq_s32(a, b); }
     static floats to_float(ints x) { return vcvtq_f32_s32(x); }
+
+    static void forget(ints & x) { asm volatile("" : "+w"(x)); } // to the compiler it may be anything from here on
 
     static ints all_fours(const int8_t * a) { return vld1q_dup_s32((const int32_t *) a); }
 

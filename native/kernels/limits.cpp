@@ -29,9 +29,9 @@ template <typename Body> static double best_seconds(int n_threads, Body body) {
     return best;
 }
 
-// Two lines a step, and fetched ahead as the products fetch weights: left to the processor, reading is a fifth slower.
+// Fetched ahead as the products fetch weights: left to the processor, reading is a fifth slower.
 static uint64_t sum_words(const uint64_t * p, size_t n) {
-    constexpr size_t AHEAD = 1024; // words
+    constexpr size_t AHEAD = PREFETCH_BYTES / sizeof(uint64_t);
     uint64_t sums[16] = {};
     for (size_t i = 0; i + 16 <= n; i += 16) {
         __builtin_prefetch(p + i + AHEAD, 0, 2);

@@ -7,10 +7,6 @@
 
 namespace {
 
-// How far ahead of the block in work weights are fetched, into the second level: memory must not wait for columns that
-// are being computed, and the first level cannot wait for so many lines at once.
-constexpr int PREFETCH_BYTES = 8192;
-
 inline void prefetch(const uint8_t * block, int n_bytes) {
     for (int i = 0; i < n_bytes; i += 64) {
         __builtin_prefetch(block + PREFETCH_BYTES + i, 0, 2);
@@ -184,33 +180,34 @@ multiply_fn find_multiply(int type) {
     }
 }
 
-// Weights that stay in registers.
-struct weights_at_hand {
-    static constexpr int BITS = 4;
-    static constexpr bool OFFSET = false, HALVES = false;
-    isa::ints dwords[8];
-    template <int, int I> isa::ints dword() const { return dwords[I]; }
-};
+// One product for each I into every sum; the activations look new to the compiler every time, or it would reuse products.
+template <int CHAINS, int... I>
+void multiply_again(isa::dot<4, sizeof...(I)> (&sums)[CHAINS], isa::ints weights, isa::ints & fours, std::integer_sequence<int, I...>) {
+    const auto add = [&](auto i) {
+        for (int c = 0; c < CHAINS; ++c) {
+            isa::forget(fours);
+            sums[c].template add<i>(weights, fours);
+        }
+    };
+    (add(std::integral_constant<int, I>()), ...);
+}
 
 int64_t multiply_registers(int64_t n) {
-    constexpr int C = isa::MAX_COLUMNS;
-    activation a[C] = {};
-    weights_at_hand rows[1];
-    for (isa::ints & w : rows[0].dwords) {
-        w = isa::all_ints(0x01020304);
+    constexpr int CHAINS = 12; // more than latency times throughput of the products
+    isa::ints weights = isa::all_ints(0x01020304), fours = isa::all_ints(0x01010101), total = isa::all_ints(0);
+    isa::dot<4, 8> sums[CHAINS];
+    for (int c = 0; c < CHAINS; ++c) {
+        sums[c].begin(c);
     }
-    isa::ints total = isa::all_ints(0);
     for (int64_t i = 0; i < n; ++i) {
-        asm volatile("" : : "r"(a) : "memory"); // activations may have changed: nothing is computed once for all rounds
-        isa::ints dots[1][C];
-        dot_products<0, 0>(rows, a, dots, std::make_integer_sequence<int, 8>());
-        for (int c = 0; c < C; ++c) {
-            total = isa::add_ints(total, dots[0][c]);
-        }
+        multiply_again(sums, weights, fours, std::make_integer_sequence<int, 8>());
+    }
+    for (int c = 0; c < CHAINS; ++c) {
+        total = isa::add_ints(total, sums[c].total());
     }
     volatile float kept = isa::max_lane(isa::to_float(total)); // or the compiler leaves it all out
     (void) kept;
-    return n * C * BLOCK * isa::LANES;
+    return n * CHAINS * BLOCK * isa::LANES;
 }
 
 void quantize(const float * x, int n_blocks, int offset, activation * out, size_t stride) {

@@ -22,7 +22,12 @@ struct activation {
 };
 static_assert(sizeof(activation) == 48, "activations are addressed by their size");
 
-// The most query vectors whose scores are accumulated together, three heads of four rows; scratches are padded to it.
+// How far ahead of the block in work weights are fetched, into the second level: memory must not wait for columns that
+// are being computed, and the first level cannot wait for so many lines at once.
+constexpr int PREFETCH_BYTES = 8192;
+
+// The most query vectors whose scores are accumulated together, three heads of four rows; scratches are padded to
+// multiples of it.
 constexpr int SCORED_TOGETHER = 12;
 
 // One task of attention: the query vectors that share a KV head and a run of token rows.
