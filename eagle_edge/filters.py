@@ -1,8 +1,4 @@
-"""The tokens that may be chosen, and the filters that leave fewer of them.
-
-Every filter is exact and its ties are settled: among equal scores the lowest token ids stay. Vocabularies are large, so
-each first drops, by a bound that holds for certain, the tokens that cannot stay.
-"""
+"""The tokens that may be chosen, and the filters that leave fewer of them."""
 
 from __future__ import annotations
 
@@ -11,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Candidates", "keep_min_p", "keep_top_k", "keep_top_p", "proposal"]
+from .native import array, lib, out_array
+
+__all__ = ["Candidates", "filtered", "proposal"]
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
@@ -46,40 +44,25 @@ class Candidates:
         return at if at < len(self.ids) and self.ids[at] == token else None
 
 
-def keep_top_k(candidates: Candidates, k: int) -> Candidates:
-    """The k candidates with the highest scores; of equal ones the lowest ids."""
-    scores = candidates.scores
-    if k == 0 or k >= len(scores):
-        return candidates
-    # Of disjoint groups, the k-th largest maximum cannot exceed the k-th largest score: most scores drop out cheaply.
-    n_groups = len(scores) // 64
-    if k < n_groups:
-        maxima = scores[: n_groups * 64].reshape(64, n_groups).max(axis=0)
-        candidates = candidates.keep(np.flatnonzero(scores >= np.partition(maxima, n_groups - k)[n_groups - k]))
-        scores = candidates.scores
-    edge = np.partition(scores, len(scores) - k)[len(scores) - k]
-    above = np.flatnonzero(scores > edge)
-    level = np.flatnonzero(scores == edge)[: k - len(above)]
-    return candidates.keep(np.sort(np.concatenate([above, level])))
+def filtered(
+    logits: Float32, top: float, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
+) -> Candidates:
+    """What top-k, top-p and min-p leave of a vocabulary, in this order; of equal ones the lowest ids.
 
+    Native: in NumPy it took as long as a tenth of an evaluation, for every token.
 
-def keep_top_p(candidates: Candidates, top_p: float) -> Candidates:
-    """The fewest most probable candidates that together have at least ``top_p``; of equal ones the lowest ids."""
-    if top_p >= 1:
-        return candidates
-    weights = np.exp(candidates.scores)
-    total = float(weights.sum(dtype=np.float64))
-    # All candidates below this weight sum to less than half of what may be dropped, so none of them is needed.
-    best_first = np.sort(weights[weights > 0.5 * (1 - top_p) * total / len(weights)])[::-1]
-    reached = np.cumsum(best_first, dtype=np.float64)
-    return keep_top_k(candidates, int(np.searchsorted(reached, top_p * total)) + 1)
-
-
-def keep_min_p(candidates: Candidates, min_p: float) -> Candidates:
-    """The candidates at least ``min_p`` times as probable as the most probable one."""
-    if min_p <= 0:
-        return candidates
-    return candidates.keep(np.flatnonzero(candidates.scores >= np.float32(np.log(min_p))))
+    Args:
+        logits: [V] float32, none of them NaN or +inf; banned tokens have -inf.
+        top: the largest of them, finite.
+        temperature: above 0; scores are ``(logits - top) / temperature``.
+        top_k: the most tokens; 0 for any number.
+        top_p: the fewest most probable tokens that have this probability together; 1 for all.
+        min_p: tokens at least this fraction as probable as the most probable one; 0 for all.
+    """
+    values, pointer = array(logits, np.float32)
+    (ids, ids_pointer), (scores, scores_pointer) = (out_array((len(values),), kind) for kind in (np.int32, np.float32))
+    n = lib.ee_filter(pointer, len(values), top, temperature, top_k, top_p, min_p, ids_pointer, scores_pointer)
+    return Candidates(ids[:n].copy(), scores[:n].copy())
 
 
 def proposal(ids: Int32, logits: Float32, temperature: float) -> Candidates:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from . import noise
 from .config import SamplingParams
 from .errors import NativeError, NoTokenLeftError
-from .filters import Candidates, keep_min_p, keep_top_k, keep_top_p
+from .filters import Candidates, filtered
 
 __all__ = ["Constraint", "Sampler", "TokenLogprob", "logprobs"]
 
@@ -53,11 +53,12 @@ class TokenLogprob:
 
 def logprobs(logits: Float32, token: int, n: int) -> TokenLogprob:
     """Natural log-probabilities under the raw logits [V]: of ``token``, and of the n best (ties: the lowest id)."""
-    shifted = logits - logits.max()
+    largest = logits.max()
+    shifted = logits - largest
     log_total = np.log(np.exp(shifted).sum(dtype=np.float64))
-    top = keep_top_k(Candidates(np.arange(len(logits), dtype=np.int32), shifted), n) if n else None
     best: tuple[tuple[int, float], ...] = ()
-    if top is not None:
+    if n:
+        top = filtered(logits, float(largest), 1.0, top_k=n)
         order = np.argsort(-top.scores, kind="stable")
         best = tuple((int(top.ids[i]), float(top.scores[i] - log_total)) for i in order)
     return TokenLogprob(token, float(shifted[token] - log_total), best)
@@ -94,7 +95,7 @@ class Sampler:
         if constraint is None and (params.grammar is not None or params.json_schema is not None):
             raise ValueError("a grammar is asked for and none was compiled; pass it as constraint")
         self._constraint = constraint
-        self._all_ids = np.arange(n_vocab, dtype=np.int32)
+        self._adjusted = np.empty(n_vocab, np.float32)
         bias = dict(params.logit_bias)
         end_ids = tuple(end_ids)
         if params.ignore_eos:
@@ -170,20 +171,14 @@ class Sampler:
         params = self.params
         if params.temperature == 0:
             return Candidates(np.array([token], np.int32), np.zeros(1, np.float32))
-        scores = adjusted - np.float32(top)
-        scores /= np.float32(self._temperature)
-        candidates = Candidates(self._all_ids, scores)
-        if self._constraint is not None or len(self._bias_ids):
-            candidates = candidates.keep(np.flatnonzero(scores > -np.inf))
-        candidates = keep_top_k(candidates, params.top_k)
-        candidates = keep_top_p(candidates, params.top_p)
-        return keep_min_p(candidates, params.min_p)
+        return filtered(adjusted, top, self._temperature, params.top_k, params.top_p, params.min_p)
 
     def _adjust(self, logits: Float32) -> Float32:
-        """[V] logits after penalties, bias and grammar: a copy where any of them applies."""
+        """[V] logits after penalties, bias and grammar: a copy, good until the next one, where any of them applies."""
         if not (self._counts or len(self._bias_ids) or self._constraint is not None):
             return logits
-        out = np.array(logits, np.float32)
+        out = self._adjusted
+        np.copyto(out, logits)
         if self._counts:
             self._penalise(out)
         out[self._bias_ids] += self._bias

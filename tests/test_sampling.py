@@ -12,7 +12,7 @@ from scipy import stats
 
 from eagle_edge.config import SamplingParams
 from eagle_edge.errors import NativeError, NoTokenLeftError
-from eagle_edge.filters import Candidates, keep_min_p, keep_top_k, keep_top_p
+from eagle_edge.filters import Candidates, filtered
 from eagle_edge.sampling import Sampler, logprobs
 
 Float32 = npt.NDArray[np.float32]
@@ -23,8 +23,8 @@ def random_logits(seed: int, n_vocab: int = 16, spread: float = 2.0, ties: bool 
     return (np.round(values) if ties else values).astype(np.float32)
 
 
-def everything(logits: Float32) -> Candidates:
-    return Candidates(np.arange(len(logits), dtype=np.int32), logits - logits.max())
+def kept(logits: Float32, temperature: float = 1.0, **filters: float) -> Candidates:
+    return filtered(logits, float(logits.max()), temperature, **filters)  # type: ignore[arg-type]
 
 
 class Only:
@@ -115,42 +115,65 @@ def test_a_seed_is_drawn_once_and_reported() -> None:
 # -- filters ----------------------------------------------------------------------------------------------------------
 
 
+SIZES = st.sampled_from([1, 2, 5, 40, 700, 5000])
+SPREADS = st.sampled_from([0.1, 2.0, 30.0])  # from all alike to one that has everything
+
+
 @settings(max_examples=300, deadline=None)
-@given(
-    seed=st.integers(0, 2**32), size=st.sampled_from([1, 2, 5, 40, 700, 5000]), k=st.integers(0, 60), ties=st.booleans()
-)
-def test_top_k_keeps_the_k_best(seed: int, size: int, k: int, ties: bool) -> None:
+@given(seed=st.integers(0, 2**32), size=SIZES, spread=SPREADS, k=st.integers(1, 60) | st.just(3000), ties=st.booleans())
+def test_top_k_keeps_the_k_best(seed: int, size: int, spread: float, k: int, ties: bool) -> None:
     """Top-k equals a stable sort; of equal scores the lowest ids stay."""
-    logits = random_logits(seed, size, ties=ties)
+    logits = random_logits(seed, size, spread, ties)
     best_first = sorted(range(size), key=lambda token: (-logits[token], token))
-    expected = sorted(best_first[:k] if k else best_first)
-    assert expected == keep_top_k(everything(logits), k).ids.tolist()
+    found = kept(logits, top_k=k)
+    assert sorted(best_first[:k]) == found.ids.tolist()
+    assert np.array_equal(found.scores, logits[found.ids] - logits.max())
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    seed=st.integers(0, 2**32), size=st.sampled_from([1, 2, 5, 40, 700]), top_p=st.floats(0.01, 1), ties=st.booleans()
+    seed=st.integers(0, 2**32),
+    size=st.sampled_from([1, 40, 5000]),
+    spread=SPREADS,
+    top_p=st.floats(0.01, 1, exclude_max=True) | st.sampled_from([0.95, 0.999]),
+    k=st.sampled_from([0, 7, 300]),
+    ties=st.booleans(),
 )
-def test_top_p_keeps_the_fewest_that_suffice(seed: int, size: int, top_p: float, ties: bool) -> None:
-    """The kept tokens are the best ones, reach top_p, and would not without the last of them."""
-    logits = random_logits(seed, size, ties=ties)
-    p = everything(logits).probabilities()
-    kept = keep_top_p(everything(logits), top_p).ids
-    best_first = sorted(range(size), key=lambda token: (-logits[token], token))
-    assert sorted(best_first[: len(kept)]) == kept.tolist()
-    assert p[kept].sum() >= top_p - 1e-6
-    if len(kept) > 1 and top_p < 1:
-        assert p[kept].sum() - p[best_first[len(kept) - 1]] < top_p + 1e-6
+def test_top_p_keeps_the_fewest_that_suffice(
+    seed: int, size: int, spread: float, top_p: float, k: int, ties: bool
+) -> None:
+    """The kept tokens are the best of what top-k left, reach top_p of it, and would not without the last of them."""
+    logits = random_logits(seed, size, spread, ties)
+    best_first = sorted(range(size), key=lambda token: (-logits[token], token))[: k or size]
+    p = np.exp(logits[best_first].astype(np.float64) - logits.max())
+    p /= p.sum()
+    ids = kept(logits, top_p=top_p, top_k=k).ids
+    assert sorted(best_first[: len(ids)]) == ids.tolist()
+    assert p[: len(ids)].sum() >= top_p - 1e-6
+    assert len(ids) == 1 or p[: len(ids) - 1].sum() < top_p + 1e-6
 
 
-@given(seed=st.integers(0, 2**32), min_p=st.floats(0.0001, 1))
-def test_min_p_is_relative_to_the_best(seed: int, min_p: float) -> None:
+@given(seed=st.integers(0, 2**32), size=SIZES, spread=SPREADS, min_p=st.floats(0.0001, 1))
+def test_min_p_is_relative_to_the_best(seed: int, size: int, spread: float, min_p: float) -> None:
     """A token stays when it is at least min_p times as probable as the best one."""
-    candidates = everything(random_logits(seed))
-    p = candidates.probabilities()
-    kept = set(keep_min_p(candidates, min_p).ids.tolist())
-    assert {i for i in range(16) if p[i] >= min_p * p.max() * (1 + 1e-5)} <= kept
-    assert kept <= {i for i in range(16) if p[i] >= min_p * p.max() * (1 - 1e-5)}
+    logits = random_logits(seed, size, spread)
+    ratio = np.exp(logits.astype(np.float64) - logits.max())
+    ids = set(kept(logits, min_p=min_p).ids.tolist())
+    assert set(np.flatnonzero(ratio >= min_p * (1 + 1e-5)).tolist()) <= ids
+    assert ids <= set(np.flatnonzero(ratio >= min_p * (1 - 1e-5)).tolist())
+
+
+@pytest.mark.parametrize("filters", [{}, {"top_k": 600}, {"top_p": 0.9999999}, {"min_p": 1e-30}])
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 50.0])
+def test_banned_tokens_are_never_kept(filters: dict[str, float], temperature: float) -> None:
+    """What has no chance at all is no candidate, however much the filters would keep."""
+    logits = random_logits(1, 700)
+    logits[::3] = -np.inf
+    found = kept(logits, temperature, **filters)
+    assert np.all(found.ids % 3 > 0)
+    assert np.all(np.diff(found.ids) > 0)
+    if temperature == 50:
+        assert len(found.ids) >= 0.99 * np.isfinite(logits).sum()
 
 
 def test_the_order_is_temperature_top_k_top_p_min_p() -> None:
