@@ -204,15 +204,20 @@ class Draft:
             raise ValueError("extend the draft before it proposes")
         return self._first
 
-    def perturb(self, noise: Float32 | None) -> None:
-        """From the next evaluation on, rank children by softmax(logits + noise); noise is [R], None stops."""
+    def perturb(self, noise: Float32 | None, reach: float = np.inf) -> None:
+        """From the next evaluation on, rank children by softmax(logits + noise).
+
+        Args:
+            noise: [R]; None stops.
+            reach: tokens whose logits, without the noise, lie further below the largest one come last.
+        """
         if noise is None:
-            call(lib.ee_draft_perturb, self.handle.pointer, ffi.NULL)
+            call(lib.ee_draft_perturb, self.handle.pointer, ffi.NULL, np.inf)
             return
         values, pointer = array(noise, np.float32)
         if len(values) != self.config.n_draft_vocab:
             raise ValueError(f"noise should have {self.config.n_draft_vocab} values, not {len(values)}")
-        call(lib.ee_draft_perturb, self.handle.pointer, pointer)
+        call(lib.ee_draft_perturb, self.handle.pointer, pointer, reach)
 
     def logits(self, node: int) -> Float32:
         """[R] the logits of a node of this round (-1: of the last pair); ``vocab`` names their tokens."""

@@ -5,7 +5,8 @@ It knows nothing of the target's cache, of verification or of text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from .draft import Draft
 from .errors import NativeError
 from .filters import Candidates
 from .policy import Listener, Policy
-from .same_noise import Noise
+from .same_noise import NO_NOISE, Noise
 from .sampled import sample_chain
 from .sampling import Sampler
 from .tree import Tree, lone
@@ -24,6 +25,8 @@ from .tree import Tree, lone
 __all__ = ["Drafter"]
 
 Float32 = npt.NDArray[np.float32]
+
+_SLACK = 1.0  # a token that the head gives little may be one that the target's min-p leaves
 
 
 class Drafter:
@@ -132,7 +135,7 @@ class Drafter:
             return self.policy.propose(ids, room, n_threads, listener, sampler.params.temperature > 0)
         if draft is None or backlog is None or len(backlog) == 0:
             return lone(ids[-1])
-        noise = Noise(self._noise(sampler, len(ids)))
+        noise = self._noise(sampler, len(ids))
         try:
             noise.perturb(draft, 1)
             backlog.read()
@@ -140,12 +143,13 @@ class Drafter:
         finally:
             noise.stop(draft)
 
-    def _noise(self, sampler: Sampler, position: int) -> Callable[[int], Float32] | None:
-        """What the target adds to its logits, by depth below the root, where its choice is a sample of that kind."""
-        draft, scale = self.draft, np.float32(sampler.params.temperature)
+    def _noise(self, sampler: Sampler, position: int) -> Noise:
+        """What the target adds to its logits, where its choice is a sample of that kind."""
+        draft, scale, min_p = self.draft, np.float32(sampler.params.temperature), sampler.params.min_p
         if draft is None or scale == 0 or sampler.params.rule != "gumbel":
-            return None
-        return lambda depth: scale * sampler.rough_gumbel(draft.vocab, position + depth - 1)
+            return NO_NOISE
+        reach = (_SLACK - math.log(min_p)) * float(scale) if min_p > 0 else math.inf
+        return Noise(lambda depth: scale * sampler.rough_gumbel(draft.vocab, position + depth - 1), reach)
 
     def close(self) -> None:
         """Free the head; closing again does nothing."""

@@ -60,12 +60,12 @@ class Listener(NamedTuple):
     Attributes:
         head: who can be asked.
         backlog: what it has not read yet; nothing can be asked where that is empty.
-        noise: what it may guess with, see ``Noise``; None where the target draws otherwise, or nothing.
+        noise: what it may guess with; none where the target draws otherwise, or nothing.
     """
 
     head: Head
     backlog: Backlog
-    noise: Callable[[int], Float32] | None = None
+    noise: Noise = NO_NOISE
 
 
 class Policy:
@@ -127,7 +127,7 @@ class Policy:
             return lone(root)
         if listener is not None and len(listener.backlog) == 0:
             listener = None
-        this.samples = listener is not None and listener.noise is not None
+        this.samples = listener is not None and listener.noise.at is not None
         this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
         if self._is_short() and not chances.short.asks():
             this.suffix = []
@@ -185,7 +185,7 @@ class Policy:
 
     def _shared_noise(self, listener: Listener) -> Noise:
         """What the head is given to guess with this time."""
-        return Noise(listener.noise) if listener.noise is not None and self._same_noise.chooses() else NO_NOISE
+        return listener.noise if listener.noise.at is not None and self._same_noise.chooses() else NO_NOISE
 
     def _by_habit(self, root: int, room: int, listener: Listener) -> Tree | None:
         """The tree of a round like others before, or None where there is more to work out."""

@@ -7,6 +7,7 @@ depends on the draft, so any policy's walk through it can be replayed exactly; o
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -197,7 +198,7 @@ class _RecordedHead:
         rows = [self._children(node, top_k) for node in self._nodes[-len(tokens) :]]
         return np.stack([ids for ids, _ in rows]), np.stack([logprob for _, logprob in rows])
 
-    def perturb(self, noise: Any) -> None: ...
+    def perturb(self, noise: Any, reach: float = math.inf) -> None: ...
 
     def _children(self, node: int, top_k: int) -> Children:
         tokens, logprob = np.full(top_k, -1, np.int32), np.full(top_k, _NEVER, np.float32)

@@ -3,12 +3,13 @@
 At a temperature T above 0 the target takes the token with the largest logit + T * noise (Gumbel-max), and the noise
 depends on the position alone. A head that adds the same to its own logits guesses the sample instead of the mode; not
 dividing both by T changes no order, and leaves scores that say how likely a guess is (divided, a small T makes the
-head look sure of everything). How much it helps depends on the head, the temperature and the filters, so both ways are
-compared by their first guesses.
+head look sure of everything). What min-p will not let the target pick, the head leaves out too. How much all this helps
+depends on the head, the temperature and the filters, so both ways are compared by their first guesses.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -38,8 +39,8 @@ class Head(Protocol):
     def level(self, tokens: Int32, parents: Int32, top_k: int) -> Children:
         """Children of nodes of this round's tree."""
 
-    def perturb(self, noise: Float32 | None) -> None:
-        """Rank children by softmax(logits + noise) from now on."""
+    def perturb(self, noise: Float32 | None, reach: float = math.inf) -> None:
+        """Rank children by softmax(logits + noise) from now on, those last that lie further below the best."""
 
 
 class Noise:
@@ -47,15 +48,17 @@ class Noise:
 
     Args:
         at: [R] by depth below the root, what the target will add to its logits when it picks a token there.
+        reach: how far below the largest logit the target's filters let it pick a token.
     """
 
-    def __init__(self, at: Callable[[int], Float32] | None) -> None:
+    def __init__(self, at: Callable[[int], Float32] | None, reach: float = math.inf) -> None:
         self.at = at
+        self._reach = reach
 
     def perturb(self, head: Head, depth: int) -> None:
         """From now on children lie ``depth`` below the root."""
         if self.at is not None:
-            head.perturb(self.at(depth))
+            head.perturb(self.at(depth), self._reach)
 
     def stop(self, head: Head) -> None:
         """Perturb no more."""

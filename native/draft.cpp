@@ -9,7 +9,7 @@ namespace {
 
 constexpr int32_t MAX_THREADS = 512;
 
-constexpr ee::graph_shape ONE_OUTPUT{1, 0, false, 1, true, false}; // the logits of one kept state
+constexpr ee::graph_shape ONE_OUTPUT{1, 0, false, 1, true}; // the logits of one kept state
 
 void check_within(const char * name, int32_t value, int32_t low, int32_t high) {
     if (value < low || value > high) {
@@ -119,9 +119,10 @@ ee_status ee_draft_level(ee_draft * draft, const int32_t * tokens, const int32_t
     });
 }
 
-ee_status ee_draft_perturb(ee_draft * draft, const float * noise, char * err, size_t err_len) {
+ee_status ee_draft_perturb(ee_draft * draft, const float * noise, float reach, char * err, size_t err_len) {
     return ee::guarded(err, err_len, [&] {
-        draft->noise.assign(noise, noise == nullptr ? noise : noise + draft->config.n_draft_vocab);
+        draft->perturbed.noise.assign(noise, noise == nullptr ? noise : noise + draft->config.n_draft_vocab);
+        draft->perturbed.reach = reach;
     });
 }
 

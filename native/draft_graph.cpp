@@ -166,16 +166,10 @@ class builder {
         ggml_tensor * state    = c.norm_output ? readable : hidden;
         ggml_build_forward_expand(out.graph, ggml_set_rows(ctx, m.states, state, out.state_rows));
         if (out.shape.with_output) {
-            out.logits        = ggml_mul_mat(ctx, w.output, readable);
-            out.probabilities = ggml_soft_max(ctx, out.shape.perturbed ? perturbed(out.logits) : out.logits);
-            ggml_set_output(out.probabilities);
-            ggml_build_forward_expand(out.graph, out.probabilities);
+            out.logits = ggml_mul_mat(ctx, w.output, readable);
+            ggml_set_output(out.logits);
+            ggml_build_forward_expand(out.graph, out.logits);
         }
-    }
-
-    ggml_tensor * perturbed(ggml_tensor * logits) {
-        out.noise = input(GGML_TYPE_F32, c.n_draft_vocab);
-        return ggml_add(ctx, logits, out.noise);
     }
 
     const head_config &  c;

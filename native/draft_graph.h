@@ -23,7 +23,6 @@ struct graph_shape {
     bool    from_taps;  // rows start from taps (pairs) or from the states of their parents (tree nodes)
     int32_t n_states;   // the last rows, whose states are kept
     bool    with_output; // the rows with states also get logits
-    bool    perturbed;   // noise is added to the logits before children are chosen
 };
 
 // A built graph, to be allocated by the caller. Inputs are set before, outputs read after each computation.
@@ -32,8 +31,8 @@ struct head_graph {
     ggml_context_ptr context;
     ggml_cgraph *    graph = nullptr;
     // Inputs; nullptr where not used. The mask [n_cells, rows] is for the last rows.
-    ggml_tensor *embedding, *taps, *parents, *positions, *cells, *mask, *state_rows, *noise;
-    ggml_tensor *logits, *probabilities; // [R, n_states]; nullptr without output
+    ggml_tensor *embedding, *taps, *parents, *positions, *cells, *mask, *state_rows;
+    ggml_tensor * logits; // [R, n_states]; nullptr without output
 };
 
 head_memory make_memory(const head_config & config, const head_weights & weights, ggml_backend_t backend, int32_t n_cells, int32_t max_nodes);

@@ -1,6 +1,5 @@
 #include "draft_round.h"
 
-#include "draft_top.h"
 #include "kernels/kernels.h"
 
 #include <algorithm>
@@ -15,7 +14,7 @@ constexpr uint16_t HALF_ZERO = 0x0000, HALF_MINUS_INFINITY = 0xFC00;
 
 bool same(const ee::graph_shape & a, const ee::graph_shape & b) {
     return a.n_rows == b.n_rows && a.n_cells == b.n_cells && a.from_taps == b.from_taps && a.n_states == b.n_states &&
-           a.with_output == b.with_output && a.perturbed == b.perturbed;
+           a.with_output == b.with_output;
 }
 
 } // namespace
@@ -87,12 +86,6 @@ void ee_draft::set_mask(const ee::head_graph & g) {
     }
 }
 
-void ee_draft::set_noise(const ee::head_graph & g) {
-    if (g.noise != nullptr) {
-        ggml_backend_tensor_set(g.noise, noise.data(), 0, noise.size() * sizeof(float));
-    }
-}
-
 // Let a row of the mask see the cells first..end-1.
 void ee_draft::see(int32_t row, int32_t n_cells, int32_t first, int32_t end) {
     uint16_t * cells = halves.data() + (size_t) row * n_cells;
@@ -101,15 +94,15 @@ void ee_draft::see(int32_t row, int32_t n_cells, int32_t first, int32_t end) {
 
 void ee_draft::read_top(const ee::head_graph & g, int32_t top_k, int32_t * ids, float * logprobs) {
     const int64_t R    = config.n_draft_vocab;
-    const float * rows = static_cast<const float *>(g.probabilities->data);
-    if (!ggml_backend_buffer_is_host(g.probabilities->buffer)) {
-        floats.resize(ggml_nelements(g.probabilities));
-        ggml_backend_tensor_get(g.probabilities, floats.data(), 0, ggml_nbytes(g.probabilities));
+    const float * rows = static_cast<const float *>(g.logits->data);
+    if (!ggml_backend_buffer_is_host(g.logits->buffer)) {
+        floats.resize(ggml_nelements(g.logits));
+        ggml_backend_tensor_get(g.logits, floats.data(), 0, ggml_nbytes(g.logits));
         rows = floats.data();
     }
     for (int32_t i = 0; i < g.shape.n_states; ++i) {
         int32_t * row_ids = ids + (size_t) i * top_k;
-        if (ee::top_of(rows + i * R, (int32_t) R, top_k, row_ids, logprobs + (size_t) i * top_k) < top_k) {
+        if (!ee::top_of(rows + i * R, (int32_t) R, perturbed, top_k, row_ids, logprobs + (size_t) i * top_k, scores)) {
             ee::fail(EE_ERR_BACKEND, "the head's logits are not finite: it cannot draft for this text");
         }
         std::transform(row_ids, row_ids + top_k, row_ids, [&](int32_t id) { return weights.draft_vocab[id]; });
@@ -120,7 +113,7 @@ void ee_draft::read_top(const ee::head_graph & g, int32_t top_k, int32_t * ids, 
 ee::head_graph & ee_draft::set_pairs(const int32_t * next_tokens, const float * taps, int32_t m, bool last, bool with_output) {
     const int32_t    n_cells = GGML_PAD(n_pairs + m, ee::CELL_STEP);
     const bool       output  = last && with_output;
-    ee::head_graph & g       = graph({m, n_cells, /*from_taps =*/true, last ? 1 : 0, output, output && !noise.empty()});
+    ee::head_graph & g       = graph({m, n_cells, /*from_taps =*/true, last ? 1 : 0, output});
     const int32_t    window  = config.sliding_window > 0 ? config.sliding_window : n_cells;
     const int32_t    masked  = g.mask != nullptr ? (int32_t) g.mask->ne[1] : 0; // the mask is for the last rows
     ints.resize(m);
@@ -134,7 +127,6 @@ ee::head_graph & ee_draft::set_pairs(const int32_t * next_tokens, const float * 
     ggml_backend_tensor_set(g.taps, taps, 0, (size_t) m * config.tap_width() * sizeof(float));
     set_mask(g);
     set_rows(g, n_pairs, ints.data(), 0);
-    set_noise(g);
     return g;
 }
 
@@ -160,7 +152,7 @@ ee::head_graph & ee_draft::set_nodes(const int32_t * tokens, const int32_t * nod
     const int32_t    first   = n_nodes();
     const int32_t    n_cells = GGML_PAD(n_pairs + first + n, ee::CELL_STEP);
     const int32_t    window  = config.sliding_window > 0 ? config.sliding_window : n_cells;
-    ee::head_graph & g       = graph({n, n_cells, /*from_taps =*/false, n, with_output, with_output && !noise.empty()});
+    ee::head_graph & g       = graph({n, n_cells, /*from_taps =*/false, n, with_output});
     ints.resize(n);
     std::transform(node_parents, node_parents + n, ints.begin(), [&](int32_t parent) { return state_row(parent); });
     ggml_backend_tensor_set(g.parents, ints.data(), 0, n * sizeof(int32_t));
@@ -178,7 +170,6 @@ ee::head_graph & ee_draft::set_nodes(const int32_t * tokens, const int32_t * nod
     set_embedding(g, tokens);
     set_mask(g);
     set_rows(g, n_pairs + first, ints.data(), 1 + first);
-    set_noise(g);
     return g;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "draft_graph.h"
+#include "draft_top.h"
 
 #include <list>
 
@@ -29,9 +30,9 @@ struct ee_draft {
     bool                 has_state = false; // row 0 of the states belongs to the last pair
     std::vector<int32_t> parents, depths;   // of the nodes of this round
 
-    std::vector<float>   noise; // [R], added to the logits when children are chosen; empty: nothing is
+    ee::perturbation     perturbed; // how children are chosen
 
-    std::vector<float>    floats; // scratch on its way to or from the backend
+    std::vector<float>    floats, scores; // scratch on its way to or from the backend, and for children
     std::vector<uint16_t> halves;
     std::vector<int64_t>  longs;
     std::vector<int32_t>  ints;
@@ -54,7 +55,6 @@ struct ee_draft {
     void             set_embedding(const ee::head_graph & g, const int32_t * tokens);
     void             set_mask(const ee::head_graph & g);
     void             set_rows(const ee::head_graph & g, int32_t first_cell, const int32_t * positions, int32_t first_state);
-    void             set_noise(const ee::head_graph & g);
     void             see(int32_t row, int32_t n_cells, int32_t first, int32_t end);
     void             read_top(const ee::head_graph & g, int32_t top_k, int32_t * ids, float * logprobs);
 };

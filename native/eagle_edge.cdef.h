@@ -203,8 +203,9 @@ ee_status ee_draft_extend(ee_draft * draft, const int32_t * next_tokens, const f
 /* Evaluate one level of n tree nodes. Nodes are numbered in the order they are evaluated since the last extension;
  * parents[i] is such a number, or -1 for a child of the last pair. ids, logprobs [n, top_k] as above. */
 ee_status ee_draft_level(ee_draft * draft, const int32_t * tokens, const int32_t * parents, int32_t n, int32_t top_k, int32_t * ids, float * logprobs, char * err, size_t err_len);
-/* From the next evaluation on, choose children by softmax(logits + noise) with noise [R]; NULL: by the logits alone. */
-ee_status ee_draft_perturb(ee_draft * draft, const float * noise, char * err, size_t err_len);
+/* From the next evaluation on, choose children by softmax(logits + noise) with noise [R], those last whose logits lie more
+ * than reach below the largest one; NULL: by the logits alone. */
+ee_status ee_draft_perturb(ee_draft * draft, const float * noise, float reach, char * err, size_t err_len);
 /* out [R]: the logits of a node of this round (-1: of the last pair). */
 ee_status ee_draft_logits(ee_draft * draft, int32_t node, float * out, char * err, size_t err_len);
 /* out [H]: the state that would be fed back under a node of this round (-1: of the last pair). */

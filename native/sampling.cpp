@@ -2,6 +2,7 @@
 // and the few tokens that filters choose among.
 
 #include "eagle_edge.h"
+#include "softmax.h"
 
 #include <algorithm>
 #include <cmath>
@@ -75,15 +76,6 @@ template <class Visit> void for_each_above(const float * bounds, int32_t n, cons
 
 } // namespace
 
-// Twice as fast with AVX2, and again by up to 4/5 with AVX-512; chosen when the library is loaded.
-#if !defined(__x86_64__) || !defined(__GLIBC__) || defined(__SANITIZE_ADDRESS__)
-#define EE_CLONES
-#elif defined(__clang__) || __GNUC__ < 12
-#define EE_CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define EE_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#endif
-
 EE_CLONES
 void ee_noise_rough(const int32_t * ids, int32_t n, const uint32_t * key, float * out) {
     const uint32_t words[2] = {key[0], key[1]};
@@ -136,6 +128,8 @@ int32_t ee_noise_argmax(const int32_t * ids, const float * scores, int32_t n, fl
 
 namespace {
 
+using ee::weight_of;
+
 struct candidate {
     float   score; // (logit - top) / temperature, so the best has 0
     int32_t id;
@@ -143,17 +137,6 @@ struct candidate {
 
 bool is_better(const candidate & a, const candidate & b) {
     return a.score != b.score ? a.score > b.score : a.id < b.id;
-}
-
-// exp(score) of a score of at most 0 to single precision, without a branch: 2^e * exp(r) with |r| < 0.35.
-inline float weight_of(float score) {
-    const float   x         = score > -87 ? score : -87;
-    const int32_t exponent  = int32_t(x * 1.44269504f - 0.5f);
-    const float   r         = x - float(exponent) * 0.693145752f - float(exponent) * 1.42860677e-6f;
-    const int32_t bits      = (exponent + 127) << 23;
-    float         power;
-    std::memcpy(&power, &bits, sizeof power);
-    return power * (1 + r * (1 + r * (1.0f / 2 + r * (1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r / 720))))));
 }
 
 EE_CLONES

@@ -6,6 +6,7 @@ head's own probabilities after a distortion, so how often each candidate is righ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from eagle_edge.config import DraftParams
 from eagle_edge.expand import Children, expand
 from eagle_edge.policy import Listener, Policy
 from eagle_edge.replay import Machine
+from eagle_edge.same_noise import NO_NOISE, Noise
 from eagle_edge.tree import Tree
 
 N_VOCAB = 1000
@@ -93,7 +95,7 @@ class SimulatedHead:
         found = [self._children(path) for path in new]
         return np.stack([t[:top_k] for t, _ in found]), np.stack([p[:top_k] for _, p in found])
 
-    def perturb(self, noise: Any) -> None: ...
+    def perturb(self, noise: Any, reach: float = math.inf) -> None: ...
 
     def _children(self, path: tuple[int, ...]) -> Children:
         at = self.n_pairs + 1
@@ -121,7 +123,7 @@ def run(
 
     Where it is ``noisy`` the target has noise for the head, which says the same with it here.
     """
-    noise = (lambda depth: np.zeros(N_VOCAB, np.float32)) if noisy else None
+    noise = Noise(lambda depth: np.zeros(N_VOCAB, np.float32)) if noisy else NO_NOISE
     head, start, sizes = SimulatedHead(text, machine), machine.ms, []
     backlog = Backlog(head)
     ids = [text.token(0), text.token(1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -223,19 +224,21 @@ def test_tree_crosses_a_cache_step(tmp_path: Path, target: Path) -> None:
     np.testing.assert_allclose(chain, logits, atol=TOLERANCE)
 
 
-def test_noise_makes_the_draft_guess_a_sample(tmp_path: Path, target: Path) -> None:
-    """With noise, a chain follows the argmax of logits plus the noise of each depth, with matching scores."""
+@pytest.mark.parametrize("reach", [math.inf, 1.0, 0.0])
+def test_noise_makes_the_draft_guess_a_sample(tmp_path: Path, target: Path, reach: float) -> None:
+    """With noise, a chain follows the argmax of logits plus the noise of each depth, of those that are within reach."""
     case = make_case(tmp_path, target)
     draft = case.draft
     values = np.random.default_rng(2).gumbel(size=(8, 128)).astype(np.float32)
-    noise = Noise(lambda depth: values[depth])
+    noise = Noise(lambda depth: values[depth], reach)
     noise.perturb(draft, 1)
     draft.extend(case.tokens[:9], case.taps[:9])
     tree = draft.propose(5, DraftParams.chain(5), 100, noise)
     noise.stop(draft)
     score = 0.0
     for depth in range(1, 6):
-        perturbed = draft.logits(depth - 2) + values[depth]
+        logits = draft.logits(depth - 2)
+        perturbed = np.where(logits >= logits.max() - reach - 1e-5, logits + values[depth], -np.inf)
         assert tree.tokens[depth] == draft.vocab[perturbed.argmax()]
         score += log_softmax(perturbed).max()
         assert tree.logprob[depth] == pytest.approx(score, abs=1e-3)

@@ -235,24 +235,28 @@ def test_published_rules_sample_the_targets_distribution(tmp_path: Path, rule: s
 def test_fixed_trees_guess_with_the_targets_noise(
     engine: Engine, draft: DraftParams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every level is ranked under temperature times the noise of the position it guesses, and none at temperature 0."""
+    """Every level is ranked under temperature times the noise of its position, within min-p; none at temperature 0."""
     assert engine.drafter.draft is not None
     head = engine.drafter.draft
     given: list[npt.NDArray[np.float32] | None] = []
+    reaches: set[float] = set()
     perturb = head.perturb
 
-    def noted(noise: npt.NDArray[np.float32] | None) -> None:
+    def noted(noise: npt.NDArray[np.float32] | None, *reach: float) -> None:
         given.append(None if noise is None else noise.copy())
-        perturb(noise)
+        reaches.update(reach)
+        perturb(noise, *reach)
 
     monkeypatch.setattr(head, "perturb", noted)
     prompt = prompts(1)[0]
     fresh(engine, prompt, SamplingParams(max_tokens=12, temperature=0.0), draft)
     assert not given
-    params = SamplingParams(max_tokens=12, temperature=0.6, seed=3)
+    params = SamplingParams(max_tokens=12, temperature=0.6, seed=3, min_p=0.1)
     text = fresh(engine, prompt, params, draft).token_ids
     sampler = Sampler(params, N_VOCAB)
     assert given[-1] is None
+    assert reaches.pop() == pytest.approx(0.6 * (1 - np.log(0.1)))
+    assert not reaches
     for depth in (0, 1):
         noise = given[depth]
         assert noise is not None

@@ -243,7 +243,7 @@ def test_a_habit_gives_the_head_the_targets_noise(monkeypatch: pytest.MonkeyPatc
     read_with: list[bool] = []
     extend = SimulatedHead.extend
 
-    def perturb(head: SimulatedHead, noise: Any) -> None:
+    def perturb(head: SimulatedHead, noise: Any, *reach: float) -> None:
         given[0] = noise
 
     def reads(head: SimulatedHead, *args: Any, **more: Any) -> None:
