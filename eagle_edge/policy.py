@@ -32,6 +32,7 @@ from .exploration import Exploration
 from .growth import Growth, Prices
 from .habit import Followed, Habit
 from .pace import Pace
+from .plain import Plain
 from .repetition import best_piece, worth_of_chain
 from .round import Kind, Round
 from .same_noise import NO_NOISE, Head, Noise, SameNoise
@@ -51,7 +52,7 @@ _TEACHING = 4  # ordinary rounds of which one is learnt from
 _ALL_TEACH = (Kind.REPEATED, Kind.WORKED_OUT)  # every round of these kinds is learnt from
 _HABITUAL = 48  # rounds that prices, and the habit that follows from them, last
 _FIRST_HABIT = 8  # the same at first, when costs are hardly known
-_VERSION = 6  # of what is kept between runs
+_VERSION = 7  # of what is kept between runs
 
 
 class Listener(NamedTuple):
@@ -88,6 +89,7 @@ class Policy:
         self._chances = {False: Chances(), True: Chances()}  # by whether the target draws its tokens
         self._same_noise = SameNoise()
         self._pace = Pace()
+        self._plain = Plain()
         self._exploration = Exploration()
         self._chain_length = ChainLength()
         self._asked_at = -2  # the round that last asked the head
@@ -98,6 +100,7 @@ class Policy:
     def start(self, *, repetitions: bool = True) -> None:
         """Begin another text, whose own repetitions compete with the head or not."""
         self.costs.begin()
+        self._plain.begin()
         for chances in self._chances.values():
             chances.suffixes.begin()
         self._index = SuffixIndex()
@@ -129,12 +132,14 @@ class Policy:
             listener = None
         this.samples = listener is not None and listener.noise.at is not None
         this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
-        if self._is_short() and not chances.short.asks():
+        called_for = listener is not None and self._plain.calls(chances.worth[False].mean)
+        if self._is_short() and (called_for or not chances.short.asks()):
             this.suffix = []
         if this.suffix:
             return self._repeat(root, room, listener, costs)
-        if listener is None or not chances.worth[False].asks():
-            return self._idle(root, costs)
+        if listener is None or called_for or not chances.worth[False].asks():
+            this.teaches = called_for or self.n_rounds % _TEACHING == 0
+            return self._idle(root)
         this.noise = self._shared_noise(listener)
         habitual = self._by_habit(root, room, listener)
         return self._work_out(root, room, listener, costs) if habitual is None else habitual
@@ -222,21 +227,21 @@ class Policy:
         best = max(max(gains[:2]), max(gains[2:], default=0.0) - levels)  # the first guess alone needs no levels
         if this.suffix:  # which has been taken at its price, levels have not
             best = gains[_best(gains)] - this.without - levels
-        self._chances[this.drawn].worth[this.without > 0].note(best - rate * this.draft_ms + levels)
+        ms = this.draft_ms - this.levels_ms + self._lone_ms() - self._plain_ms()
+        self._chances[this.drawn].worth[this.without > 0].note(best - rate * ms)
 
     def _form_habit(self, prices: Prices) -> None:
         """Note what this round's prices mean for the next ones."""
         if self._habit is None or self._habit.prices is not prices:
             self._habit = Habit(prices, self._growth, self._pace.more_rest_ms(Kind.WORKED_OUT, Kind.HABIT))
 
-    def _idle(self, root: int, costs: Costs) -> Tree:
+    def _idle(self, root: int) -> Tree:
         """A round without any guess: most of a text where nothing pays, so most of them teach nothing."""
-        self._round.teaches = self.n_rounds % _TEACHING == 0
         if not self._round.teaches:
             return lone(root)
         self._exploration.note_round()
-        lone_ms = costs.verify.at(1)
-        self._pace.note(1.0, lone_ms, lone_ms)
+        plain_ms = self._plain_ms()
+        self._pace.note(1.0, plain_ms, plain_ms)
         self._exploration.note_gain(0.0)
         return lone(root)
 
@@ -263,11 +268,15 @@ class Policy:
         this = self._round
         self.n_rounds += 1
         this.verify_ms = verify_ms
+        self._plain.note_round(n_nodes == 1 and this.kind is Kind.IDLE)
         if not this.teaches:
             return
         costs = self.costs.at(this.n_threads)
+        if self._plain.is_settled:
+            self._plain.note(verify_ms, self._lone_ms())
+            verify_ms /= self._plain.share  # what it would have taken between drafts
         if n_nodes == 1:
-            self._exploration.note_lone(verify_ms, costs.verify.at(1))
+            self._exploration.note_lone(verify_ms, self._lone_ms())
         costs.verified(n_nodes, verify_ms)
         explored = not this.sampled and n_nodes != this.n_nodes
         explored_ms = max(0.0, verify_ms - this.ordinary_ms) if explored else 0.0
@@ -289,11 +298,19 @@ class Policy:
     def _prices(self, costs: Costs) -> Prices:
         """What decisions cost, worked out again now and then."""
         if self._priced is None or self.n_rounds >= self._priced_until:
-            rate = self._pace.rate(costs.verify.at(1))
+            rate = self._pace.rate(self._plain_ms())
             verify_ms, level_ms = costs.verify.up_to(self.params.total), costs.level.up_to(self.params.top_k)
             self._priced = Prices(rate, verify_ms, level_ms, self.params.total - 1)
             self._priced_until = self.n_rounds + min(max(_FIRST_HABIT, self.n_rounds // 4), _HABITUAL)
         return self._priced
+
+    def _lone_ms(self) -> float:
+        """An evaluation of one row between drafts."""
+        return self.costs.at(self._round.n_threads).verify.at(1)
+
+    def _plain_ms(self) -> float:
+        """An evaluation where nothing is drafted."""
+        return self._plain.share * self._lone_ms()
 
     def _is_short(self) -> bool:
         """Whether the text repeats itself, but only a few tokens of it."""
@@ -353,9 +370,8 @@ class Policy:
         this = self._round
         if this.suffix:  # as fast as a text is where it repeats itself, the rest of it is not
             return
-        costs = self.costs.at(this.n_threads)
         tokens = 1 + gain + prices.rate * (prices.verify_ms[n + 1] - prices.verify_ms[1])
-        self._pace.note(tokens, prices.verify_ms[n + 1] + this.draft_ms, costs.verify.at(1))
+        self._pace.note(tokens, prices.verify_ms[n + 1] + this.draft_ms, self._plain_ms())
 
     def _explore(self, n: int, gain: float, costs: Costs, prices: Prices) -> int:
         """``n``, or now and then another size: a lone row to compare with, or one that may be cheaper than believed.
@@ -382,6 +398,7 @@ class Policy:
             "costs": self.costs.to_json(),
             "chances": [self._chances[drawn].to_json() for drawn in (False, True)],
             "pace": self._pace.to_json(),
+            "plain": self._plain.to_json(),
             "same_noise": self._same_noise.to_json(),
         }
 
@@ -396,6 +413,7 @@ class Policy:
                 other._chances[drawn].restore(state["chances"][drawn])
             other._same_noise.restore(state["same_noise"])
             other._pace.restore(state["pace"])
+            other._plain.restore(state["plain"])
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return False
         self.__dict__.update(other.__dict__)

@@ -81,6 +81,26 @@ def test_a_useless_head_costs_next_to_nothing(curve: str, sharpness: float) -> N
     assert run(text, machine, 600, learner)[0] > 0.97 / CURVES[curve](1)
 
 
+def test_what_drafting_does_to_the_rounds_after_it_counts() -> None:
+    """Where evaluations stay dearer for some rounds after the head was asked, a weak head is not asked all the time."""
+    since_asked = 100
+
+    def extend(n: int) -> float:
+        nonlocal since_asked
+        since_asked = 0
+        return 0.35 + 0.02 * n
+
+    def verify(n: int) -> float:
+        nonlocal since_asked
+        since_asked += 1
+        return (5.0 + 0.3 * (n - 1)) * (1.25 if since_asked <= 8 else 1.0)
+
+    text, machine = Text(0.3, 3.0), Machine(verify, extend=extend)
+    learner = policy(machine)
+    run(text, machine, 900, learner)
+    assert run(text, machine, 900, learner)[0] > 0.94 / 5.0  # 0.85 where only lone rows between drafts are known
+
+
 def test_it_comes_back_when_drafting_pays_again() -> None:
     """After a long text where the head was useless, one where it is good is soon drafted at full speed."""
     machine = Machine(CURVES["groups of four"])
@@ -195,7 +215,7 @@ def test_what_was_learnt_is_worth_a_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"version": 0}, {"costs": []}, {"chances": [1, 2]}, {"pace": [0]}, {"same_noise": None}]
+    "change", [{"version": 0}, {"costs": []}, {"chances": [1, 2]}, {"pace": [0]}, {"plain": "x"}, {"same_noise": None}]
 )
 def test_a_foreign_state_is_ignored(change: dict[str, Any]) -> None:
     """A state of another version or with broken parts leaves the policy as it was."""
