@@ -26,7 +26,7 @@ __all__ = ["Drafter"]
 
 Float32 = npt.NDArray[np.float32]
 
-_SLACK = 1.0  # a token that the head gives little may be one that the target's min-p leaves
+_SLACK = 1.0  # logits over the temperature; what the head thinks too unlikely may be what the target's min-p leaves
 
 
 class Drafter:

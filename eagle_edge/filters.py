@@ -60,7 +60,9 @@ def filtered(
         min_p: tokens at least this fraction as probable as the most probable one; 0 for all.
     """
     values, pointer = array(logits, np.float32)
-    (ids, ids_pointer), (scores, scores_pointer) = (out_array((len(values),), kind) for kind in (np.int32, np.float32))
+    top_k = min(top_k, len(values))
+    room = (top_k or len(values),)
+    (ids, ids_pointer), (scores, scores_pointer) = out_array(room, np.int32), out_array(room, np.float32)
     n = lib.ee_filter(pointer, len(values), top, temperature, top_k, top_p, min_p, ids_pointer, scores_pointer)
     return Candidates(ids[:n].copy(), scores[:n].copy())
 

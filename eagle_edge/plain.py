@@ -1,8 +1,9 @@
 """What an evaluation takes where nothing is drafted: less than a lone row does between drafts.
 
-Heads, further rows and the Python around them push the target's weights out of the caches, and it takes a dozen rounds
-until they are back. So what drafting competes with is known only from runs of plain rounds, which a text that is always
-drafted does not have: where drafting is not worth much, one is called for now and then.
+On a machine whose caches just hold the target it was 8 to 25 % less, and a dozen plain rounds until then; the head, the
+further rows and the Python around them each add a few percent. So what drafting competes with is known only from runs
+of plain rounds, which a text that is always drafted does not have: where drafting is not worth much, one is called for
+now and then.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any
 
 __all__ = ["Plain"]
 
-_SETTLED = 8  # plain rounds in a row after which an evaluation takes what it takes without any draft
+_SETTLED = 8  # plain rounds in a row after which an evaluation takes about what it takes without any draft
 _RUN = 24  # plain rounds of a run that is called for
-_CALLS = 2 * _RUN  # for the rounds of a run, at most: a text that repeats itself may never let it get long
-_INTERVAL = 512  # rounds after which another one is called for
-_CLEARLY = 0.25  # tokens that asking is worth, beyond which a few percent of an evaluation do not matter
+_MOST_CALLS = 2 * _RUN  # for the rounds of one run: a text that repeats itself may never let it get long
+_INTERVAL = 512  # rounds after which another run is called for
 _FIRST = 64  # the same where nothing is known
+_CLEARLY = 0.25  # tokens that asking is worth, beyond which a few percent of an evaluation do not matter
 _SMOOTHING = 1 / 32  # of a round in the running share
 _LEAST = 0.7  # share that is believed
 
@@ -35,12 +36,16 @@ class Plain:
         self._run = self._called = 0  # plain rounds in a row; those called for
         self._n = 0  # rounds that the share rests on
 
-    def calls(self, worth: float) -> bool:
-        """Whether this round should be plain, where asking the head has been ``worth`` so many tokens lately."""
+    def wants_round(self, worth: float) -> bool:
+        """Whether this round should be plain, to be asked once a round.
+
+        Args:
+            worth: tokens a round that asking the head has been worth lately.
+        """
         if self._since < _INTERVAL or worth > _CLEARLY:
             return False
         self._called += 1
-        if self._called > _CALLS:
+        if self._called > _MOST_CALLS:
             self._since = self._called = 0
         return True
 

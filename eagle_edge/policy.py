@@ -132,13 +132,13 @@ class Policy:
             listener = None
         this.samples = listener is not None and listener.noise.at is not None
         this.suffix, this.suffix_length = self._index.propose(ids, min(room, self._longest_suffix))
-        called_for = listener is not None and self._plain.calls(chances.worth[False].mean)
-        if self._is_short() and (called_for or not chances.short.asks()):
+        keeps_plain = listener is not None and self._plain.wants_round(chances.worth[False].mean)
+        if self._is_short() and (keeps_plain or not chances.short.asks()):
             this.suffix = []
         if this.suffix:
             return self._repeat(root, room, listener, costs)
-        if listener is None or called_for or not chances.worth[False].asks():
-            this.teaches = called_for or self.n_rounds % _TEACHING == 0
+        if listener is None or keeps_plain or not chances.worth[False].asks():
+            this.teaches = keeps_plain or self.n_rounds % _TEACHING == 0
             return self._idle(root)
         this.noise = self._shared_noise(listener)
         habitual = self._by_habit(root, room, listener)

@@ -48,7 +48,7 @@ class Noise:
 
     Args:
         at: [R] by depth below the root, what the target will add to its logits when it picks a token there.
-        reach: how far below the largest logit the target's filters let it pick a token.
+        reach: logits below the largest one, further than which the target is not expected to pick a token.
     """
 
     def __init__(self, at: Callable[[int], Float32] | None, reach: float = math.inf) -> None:

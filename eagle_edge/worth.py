@@ -8,8 +8,8 @@ __all__ = ["MARGIN", "Worth"]
 
 _SMOOTHING = 0.04  # of a round in the mean
 _FRESH = 0.08  # of a round after a pause
-# Tokens a round that may be lost by asking while it does not pay. An ask out of a pause loses twice what is counted:
-# the head is cold then and has much to read, and evaluations take longer for a while (``plain.py``).
+# Tokens a round that may be lost by asking while it does not pay. An ask out of a pause loses more than is counted: the
+# head is cold then and has much to read, and evaluations take longer for a while (``plain.py``).
 _LISTENING = 0.004
 _LONGEST_PAUSE = 64  # rounds
 #: Tokens that a choice has to promise above plain decoding: what looks best among many things is seldom quite as good.

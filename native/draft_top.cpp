@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 namespace ee {
 
@@ -13,6 +12,7 @@ namespace {
 
 constexpr int32_t BLOCK  = 32;  // values looked at together, without a branch, so that the compiler makes vectors of them
 constexpr float   BANNED = -64; // added to scores out of reach: they stay in order, behind all others
+constexpr float   LEAST  = -87; // logarithm of the least probability that is told, about the smallest float
 
 // The largest of n values; NaN where any is NaN or +inf.
 EE_CLONES
@@ -39,21 +39,6 @@ void perturb(const float * logits, const float * noise, int32_t n, float lowest,
     for (int32_t i = 0; i < n; ++i) {
         out[i] = logits[i] + noise[i] + (logits[i] < lowest ? BANNED : 0);
     }
-}
-
-EE_CLONES
-float total_weight(const float * scores, int32_t n, float top) {
-    float   lanes[BLOCK] = {};
-    int32_t i            = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
-        for (int32_t lane = 0; lane < BLOCK; ++lane) {
-            lanes[lane] += weight_of(scores[i + lane] - top);
-        }
-    }
-    for (; i < n; ++i) {
-        lanes[0] += weight_of(scores[i] - top);
-    }
-    return std::accumulate(lanes, lanes + BLOCK, 0.0f);
 }
 
 // Whether any of BLOCK values exceeds the bar.
@@ -112,9 +97,9 @@ bool top_of(const float * logits, int32_t n, const perturbation & how, int32_t t
         top    = largest_of(scores, n);
     }
     largest_k(scores, n, top_k, index, logprob);
-    const float norm = top + std::log(total_weight(scores, n, top));
+    const float norm = top + float(std::log(total_weight(scores, n, top)));
     for (int32_t k = 0; k < top_k; ++k) {
-        logprob[k] -= norm;
+        logprob[k] = std::max(logprob[k] - norm, LEAST);
     }
     return true;
 }

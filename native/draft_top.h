@@ -8,8 +8,8 @@ namespace ee {
 
 // What the head's logits get before children are chosen.
 struct perturbation {
-    std::vector<float> noise; // [R], added to the logits; empty: nothing is
-    float              reach; // logits further below the largest one are as good as banned
+    std::vector<float> noise;     // [R], added to the logits; empty: nothing is
+    float              reach = 0; // logits further below the largest one are as good as banned
 };
 
 // The top_k largest of softmax(logits [n]), best first, ties to the lower index: index [top_k], logprob [top_k].

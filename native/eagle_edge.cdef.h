@@ -152,7 +152,7 @@ void      ee_noise_rough(const int32_t * ids, int32_t n, const uint32_t * key, f
 int32_t   ee_noise_argmax(const int32_t * ids, const float * scores, int32_t n, float top, float temperature, const uint32_t * key);
 /* What top-k (0: any number), top-p (1: any share) and min-p (0: any), in this order, leave of n tokens: ids, ascending, and
  * scores (logits - top) / temperature, top being the largest logit; of equal ones the lowest ids. Banned ones (-inf) go.
- * ids, scores [n]. Returns how many. */
+ * ids, scores [top_k], or [n] where that is 0. Returns how many. */
 int32_t   ee_filter(const float * logits, int32_t n, float top, float temperature, int32_t top_k, double top_p, double min_p, int32_t * ids, float * scores);
 /* Ids or -1. */
 int32_t   ee_token_bos(const ee_target * target);

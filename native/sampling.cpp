@@ -139,21 +139,6 @@ bool is_better(const candidate & a, const candidate & b) {
     return a.score != b.score ? a.score > b.score : a.id < b.id;
 }
 
-EE_CLONES
-double weight_of_all(const float * logits, int32_t n, float top, float temperature) {
-    double  lanes[BLOCK] = {};
-    int32_t i            = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
-        for (int32_t lane = 0; lane < BLOCK; ++lane) {
-            lanes[lane] += weight_of((logits[i + lane] - top) / temperature);
-        }
-    }
-    for (; i < n; ++i) {
-        lanes[0] += weight_of((logits[i] - top) / temperature);
-    }
-    return std::accumulate(lanes, lanes + BLOCK, 0.0);
-}
-
 // Those with a score of at least `lowest`, by id.
 EE_CLONES
 void find_near(const float * logits, int32_t n, float top, float temperature, float lowest, std::vector<candidate> & near) {
@@ -210,7 +195,7 @@ int32_t ee_filter(const float * logits, int32_t n, float top, float temperature,
             keep_weight(near, top_p * weight_of_near(near));
         }
     } else if (top_p < 1) {
-        const double weight = top_p * weight_of_all(logits, n, top, temperature);
+        const double weight = top_p * ee::total_weight(logits, n, top, temperature);
         for (size_t i = 0; i < std::size(REACHES) && (i == 0 || weight_of_near(near) < weight); ++i) {
             look_to(REACHES[i]);
         }

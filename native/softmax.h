@@ -1,4 +1,4 @@
-// exp for softmaxes over a vocabulary, and clones of the loops over it for wider vectors.
+// Softmax over a vocabulary: exp, its sum, and clones of loops for wider vectors.
 #pragma once
 
 #include <cstdint>
@@ -25,5 +25,8 @@ inline float weight_of(float score) {
     std::memcpy(&power, &bits, sizeof power);
     return power * (1 + r * (1 + r * (1.0f / 2 + r * (1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r / 720))))));
 }
+
+// The sum of exp((logits [n] - top) / temperature), top being the largest of them.
+double total_weight(const float * logits, int32_t n, float top, float temperature = 1);
 
 } // namespace ee

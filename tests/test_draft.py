@@ -247,6 +247,11 @@ def test_noise_makes_the_draft_guess_a_sample(tmp_path: Path, target: Path, reac
     plain = draft.propose(5, DraftParams.chain(5), 100)
     assert plain.tokens[1] == draft.vocab[draft.logits(-1).argmax()]
     assert plain.tokens[2] == draft.vocab[draft.logits(0).argmax()]
+    draft.perturb(np.where(np.arange(128) < 3, 0, -np.inf).astype(np.float32))
+    draft.rewind(0)
+    draft.extend(case.tokens[:9], case.taps[:9])
+    assert np.all(np.isfinite(draft.first[1]))  # what is banned is hopeless, and still a number to reckon with
+    noise.stop(draft)
     with pytest.raises(ValueError, match="128 values, not 3"):
         draft.propose(5, DraftParams(8, 2, 2), 100, Noise(lambda depth: values[depth, :3]))
 

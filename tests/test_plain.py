@@ -15,7 +15,7 @@ def rounds(plain: Plain, n: int, worth: float = DOUBTFUL, *, repeats: int = 0) -
     """Whether each of ``n`` rounds was called for; others draft, and so does every ``repeats``-th of those."""
     called = []
     for i in range(n):
-        called.append(plain.calls(worth))
+        called.append(plain.wants_round(worth))
         plain.note_round(called[-1] and not (repeats and i % repeats == 0))
     return called
 

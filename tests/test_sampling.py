@@ -176,6 +176,23 @@ def test_banned_tokens_are_never_kept(filters: dict[str, float], temperature: fl
         assert len(found.ids) >= 0.99 * np.isfinite(logits).sum()
 
 
+def test_top_p_adds_up_to_single_precision() -> None:
+    """Where thousands of tokens are about as likely, top-p still ends at the right one."""
+    groups = np.repeat(np.array([0, -0.34, -1.0, -3.3], np.float32), [1, 50_000, 50_000, 50_000])
+    weights = np.exp(groups.astype(np.float64))
+    for wanted in (20_000, 70_000, 130_000):
+        top_p = (weights[: wanted - 1].sum() + weights[wanted - 1] / 2) / weights.sum()
+        assert kept(groups, top_p=top_p).ids.tolist() == list(range(wanted))
+
+
+def test_more_than_there_is_can_be_asked_for() -> None:
+    """Any number of tokens may be kept or reported; a vocabulary has no more than it has."""
+    logits = random_logits(5)
+    assert len(kept(logits, top_k=10**12).ids) == 16
+    assert len(logprobs(logits, 3, 10**12).top) == 16
+    Sampler(SamplingParams(temperature=1.0, top_k=10**12), 16).pick(logits, 0)
+
+
 def test_the_order_is_temperature_top_k_top_p_min_p() -> None:
     """Top-p sees the temperature and only what top-k left; min-p comes last."""
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
