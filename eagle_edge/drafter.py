@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from .asking import Listener
 from .backlog import Backlog
 from .config import DraftParams
 from .draft import Draft
 from .errors import NativeError
 from .filters import Candidates
-from .policy import Listener, Policy
+from .policy import Policy
 from .same_noise import NO_NOISE, Noise
 from .sampled import sample_chain
 from .sampling import Sampler

@@ -17,17 +17,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from .backlog import Backlog
+from .asking import USUAL_PAIRS, Asking, Listener
 from .chain_length import ChainLength
 from .chances import Chances
 from .config import DraftParams
-from .cost import CostModel, Costs, Curve
-from .expand import Children, Level
+from .cost import CostModel, Costs
 from .exploration import Exploration
 from .growth import Growth, Prices
 from .habit import Followed, Habit
@@ -35,38 +31,20 @@ from .pace import Pace
 from .plain import Plain
 from .repetition import best_piece, worth_of_chain
 from .round import Kind, Round
-from .same_noise import NO_NOISE, Head, Noise, SameNoise
+from .same_noise import NO_NOISE, Noise, SameNoise
 from .suffix import SuffixIndex
 from .tree import Tree, lone
 from .worth import MARGIN
 
-__all__ = ["Listener", "Policy"]
-
-Int32 = npt.NDArray[np.int32]
-Float32 = npt.NDArray[np.float32]
+__all__ = ["Policy"]
 
 _LONGEST_SUFFIX = 32  # tokens
 _LONG = 4  # tokens of a repetition that is always worth a closer look
-_USUAL_PAIRS = 3  # that the head reads in a round, where it drafts in every one
 _TEACHING = 4  # ordinary rounds of which one is learnt from
 _ALL_TEACH = (Kind.REPEATED, Kind.WORKED_OUT)  # every round of these kinds is learnt from
 _HABITUAL = 48  # rounds that prices, and the habit that follows from them, last
 _FIRST_HABIT = 8  # the same at first, when costs are hardly known
 _VERSION = 7  # of what is kept between runs
-
-
-class Listener(NamedTuple):
-    """The head as a round finds it.
-
-    Attributes:
-        head: who can be asked.
-        backlog: what it has not read yet; nothing can be asked where that is empty.
-        noise: what it may guess with; none where the target draws otherwise, or nothing.
-    """
-
-    head: Head
-    backlog: Backlog
-    noise: Noise = NO_NOISE
 
 
 class Policy:
@@ -85,6 +63,7 @@ class Policy:
         self.params = params
         self.costs = CostModel()
         self._clock = clock
+        self._asking = Asking(self.costs, clock)
         self._growth = Growth(params)
         self._chances = {False: Chances(), True: Chances()}  # by whether the target draws its tokens
         self._same_noise = SameNoise()
@@ -92,8 +71,6 @@ class Policy:
         self._plain = Plain()
         self._exploration = Exploration()
         self._chain_length = ChainLength()
-        self._asked_at = -2  # the round that last asked the head
-        self._warm = False  # whether the round before did
         self.n_rounds = 0
         self.start()
 
@@ -149,7 +126,7 @@ class Policy:
         done, self._round = self._round, this
         # Rounds that teach are not the usual ones where most do not.
         usual = done.kind in _ALL_TEACH or (not done.teaches and self.n_rounds % _TEACHING == 2)
-        if usual and done.verify_ms > 0 and (self._warm or done.head_ms == 0):
+        if usual and done.verify_ms > 0 and (self._asking.is_warm or done.head_ms == 0):
             self._pace.note_rest(done, this.started)
         if this.n_threads != done.n_threads:
             self._priced_until = 0
@@ -200,9 +177,8 @@ class Policy:
         chances, most = self._chances[this.drawn], min(room, self.params.depth + 1)
         calibrate, head = chances.heads[this.noisy], listener.head
         try:
-            self._read(listener)
-            first = head.first[0].tolist(), head.first[1].tolist()
-            followed = this.followed = habit.follow(first, self._level(head), calibrate, most)
+            first = self._asking.read(this, self.n_rounds, listener)
+            followed = this.followed = habit.follow(first, self._asking.level(this, head), calibrate, most)
         finally:
             this.noise.stop(head)
         if followed.may_branch:
@@ -253,7 +229,7 @@ class Policy:
             return 0
         prices = self._prices(costs)
         most = min(self.params.total - 1, self.params.depth + 1)
-        n, gain, this.draft_ms = self._chain_length.best(prices, costs.extend.at(_USUAL_PAIRS), most)
+        n, gain, this.draft_ms = self._chain_length.best(prices, costs.extend.at(USUAL_PAIRS), most)
         self._note_pace(gain + prices.rate * this.draft_ms, n, prices)
         return n
 
@@ -316,49 +292,16 @@ class Policy:
         """Whether the text repeats itself, but only a few tokens of it."""
         return 0 < self._round.suffix_length < _LONG and len(self._round.suffix) > 0
 
-    def _read(self, listener: Listener) -> None:
-        """Let the head read what was committed, and guess under the round's noise."""
-        this, n_pairs, extend = self._round, len(listener.backlog), self.costs.at(self._round.n_threads).extend
-        # A head that has not been asked for a while is cold, and says little about what asking all the time costs.
-        self._warm, self._asked_at = self._asked_at == self.n_rounds - 1, self.n_rounds
-        this.noise.perturb(listener.head, 1)
-        start = self._clock()
-        listener.backlog.read()
-        self._lap(extend, n_pairs, start)
-        this.draft_ms += extend.at(min(n_pairs, _USUAL_PAIRS))
-
-    def _lap(self, curve: Curve, n: int, start: float) -> None:
-        """Learn from a call of the head that began at ``start`` and ended now."""
-        self._round.heard = now = self._clock()
-        ms = (now - start) * 1e3
-        self._round.head_ms += ms
-        if self._warm or not curve.is_known(n):
-            curve.observe(n, ms)
-
-    def _level(self, head: Head) -> Level:
-        """What evaluates further levels of this round."""
-        this, level_ms = self._round, self.costs.at(self._round.n_threads).level
-
-        def level(tokens: Int32, parents: Int32, top_k: int) -> Children:
-            this.n_levels += 1
-            this.noise.perturb(head, this.n_levels + 1)
-            children = head.level(tokens, parents, min(top_k, len(head.first[0])))
-            self._lap(level_ms, len(tokens), this.heard)  # thinking about the ones before is part of the cost
-            this.levels_ms += level_ms.at(len(tokens))
-            return children
-
-        return level
-
     def _ask(self, listener: Listener, room: int, prices: Prices) -> None:
         """Let the head read and guess, unless it has, and go on guessing while that pays."""
         this, head = self._round, listener.head
         calibrate = self._chances[this.drawn].heads[this.noisy]
         try:
             if this.followed is None:
-                self._read(listener)
-                this.followed = Followed([(head.first[0].tolist(), head.first[1].tolist())])
+                this.followed = Followed([self._asking.read(this, self.n_rounds, listener)])
             evaluated = this.followed.add_to(this.guesses, calibrate, self.params.top_k)
-            self._growth.grow(this.guesses, self._level(head), calibrate, prices, room, evaluated)
+            level = self._asking.level(this, head)
+            self._growth.grow(this.guesses, level, calibrate, prices, room, evaluated)
         finally:
             this.noise.stop(head)
         this.kind = Kind.WORKED_OUT

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from .asking import Listener
 from .backlog import Backlog
 from .config import DraftParams, SamplingParams
 from .engine import Engine
 from .errors import FileFormatError
 from .expand import Children, expand
-from .policy import Listener, Policy
+from .policy import Policy
 from .tree import Tree, chain
 
 __all__ = [

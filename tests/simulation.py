@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from eagle_edge.asking import Listener
 from eagle_edge.backlog import Backlog
 from eagle_edge.config import DraftParams
 from eagle_edge.expand import Children, expand
-from eagle_edge.policy import Listener, Policy
+from eagle_edge.policy import Policy
 from eagle_edge.replay import Machine
 from eagle_edge.same_noise import NO_NOISE, Noise
 from eagle_edge.tree import Tree

@@ -7,11 +7,15 @@ import json
 import sys
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eagle_edge.errors import DependencyError, EagleEdgeError
+
+if TYPE_CHECKING:
+    from .head import ConvertedHead
+    from .model import ConvertedModel
 
 __all__ = ["app", "export", "main", "one_line"]
 
@@ -82,33 +86,7 @@ def head(
             check=check,
             announce=bar.stage,
         )
-    for note in result.notes:
-        print(f"note: {note}", file=sys.stderr)
-    if result.dropped:
-        print(f"left out on purpose: {', '.join(result.dropped)}", file=sys.stderr)
-    config = result.config
-    if as_json:
-        _print_json(
-            path=str(result.path),
-            n_bytes=result.n_bytes,
-            notes=result.notes,
-            dropped=result.dropped,
-            config=asdict(config),
-            proof=_as_json(result.proof),
-        )
-        return
-    print(
-        f"{result.path}: {result.n_bytes / 1e6:.1f} MB, architecture {config.architecture}, taps {list(config.taps)}, "
-        f"{config.n_embd} wide, draft vocabulary {config.n_draft_vocab} of {config.n_vocab}"
-    )
-    if result.proof is not None:
-        print(result.proof)
-    if getattr(result.proof, "seems_to_fit", None) is False:
-        print(
-            "note: it hardly ever guesses what the target says: untrained, made for another target, or read wrongly "
-            "(--tap-layers, --norm-before-residual, --rope-theta)",
-            file=sys.stderr,
-        )
+    _tell_head(result, as_json)
 
 
 @app.command(
@@ -159,22 +137,7 @@ def target(
             announce=bar.stage,
             progress=bar,
         )
-    for note in result.notes:
-        print(f"note: {note}", file=sys.stderr)
-    if as_json:
-        _print_json(
-            path=str(result.path),
-            n_bytes=result.n_bytes,
-            notes=result.notes,
-            proof=_as_json(result.proof),
-            cost=[asdict(cost) for cost in result.cost] if isinstance(result.cost, tuple) else result.cost,
-        )
-        return
-    print(f"{result.path}: {result.n_bytes / 1e6:.1f} MB")
-    if result.proof is not None:
-        print(result.proof)
-    for cost in (result.cost,) if isinstance(result.cost, str) else result.cost or ():
-        print(cost)
+    _tell_target(result, as_json)
 
 
 def export(
@@ -197,6 +160,57 @@ def export(
         _print_json(folder=str(result.folder), n_bytes=result.n_bytes, notes=result.notes)
         return
     print(f"{result.folder}: {result.n_bytes / 1e6:.1f} MB of tensors in the {format_} format")
+
+
+def _tell_head(result: ConvertedHead, as_json: bool) -> None:
+    """Print what was written, and what is to be known about it."""
+    for note in result.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if result.dropped:
+        print(f"left out on purpose: {', '.join(result.dropped)}", file=sys.stderr)
+    config = result.config
+    if as_json:
+        _print_json(
+            path=str(result.path),
+            n_bytes=result.n_bytes,
+            notes=result.notes,
+            dropped=result.dropped,
+            config=asdict(config),
+            proof=_as_json(result.proof),
+        )
+        return
+    print(
+        f"{result.path}: {result.n_bytes / 1e6:.1f} MB, architecture {config.architecture}, taps {list(config.taps)}, "
+        f"{config.n_embd} wide, draft vocabulary {config.n_draft_vocab} of {config.n_vocab}"
+    )
+    if result.proof is not None:
+        print(result.proof)
+    if getattr(result.proof, "seems_to_fit", None) is False:
+        print(
+            "note: it hardly ever guesses what the target says: untrained, made for another target, or read wrongly "
+            "(--tap-layers, --norm-before-residual, --rope-theta)",
+            file=sys.stderr,
+        )
+
+
+def _tell_target(result: ConvertedModel, as_json: bool) -> None:
+    """Print what was written, and how well it agrees with its source."""
+    for note in result.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if as_json:
+        _print_json(
+            path=str(result.path),
+            n_bytes=result.n_bytes,
+            notes=result.notes,
+            proof=_as_json(result.proof),
+            cost=[asdict(cost) for cost in result.cost] if isinstance(result.cost, tuple) else result.cost,
+        )
+        return
+    print(f"{result.path}: {result.n_bytes / 1e6:.1f} MB")
+    if result.proof is not None:
+        print(result.proof)
+    for cost in (result.cost,) if isinstance(result.cost, str) else result.cost or ():
+        print(cost)
 
 
 def _need_packages() -> None:
