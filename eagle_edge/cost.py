@@ -25,9 +25,11 @@ _FORGOTTEN = 128.0  # calls of other sizes after which a mean is half forgotten
 _KNOWN = 3  # calls after which a size can tell a busy machine from an unknown cost
 _BORROWED = 4  # calls that a cost with another number of threads counts as
 _DOUBT = 0.2  # share of a cost that may be too much where it rests on a single call; less the more it rests on
-_DOUBTED = 4096.0  # calls of other sizes after which what a size rests on counts half: it may have got cheaper
+_WANDERED = 40_000.0  # the same by the calls since its last one: half after a quarter of these, for costs wander
+_MOST_DOUBT = 0.6
 _ACCIDENT = 30.0  # times a mean that a brief call counts as at most
 _TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine; more at the start of a text
+_SELDOM = 1 / 8  # of a surprise: sizes that take more are not seen all the time
 _STALE = 0.3  # of a surprise, at most, that a size takes which has not been seen for long
 _SURPRISE = 0.3  # logarithm of the largest surprise: beyond, a call says more about an accident than about its cost
 _CHANGED = 1.0  # the same for a call that follows such a one, in the same direction
@@ -96,7 +98,10 @@ class Curve:
             self.busy *= math.exp(to_load * surprise)
             age = self._n_calls - self._seen[n]
             share = max(1 / (count + 1), min(age / (age + _FORGOTTEN), _STALE))
-            self._mean[n] = mean * math.exp(share * (1 - to_load) * surprise)
+            # Loads come and go at different speeds. A size that is seen all the time would keep the difference, text by
+            # text, and the others would look ever dearer: so it takes a fixed share of what the load takes.
+            to_size = share * (1 - to_load if share > _SELDOM else (1 / _TO_LOAD - 1) * to_load)
+            self._mean[n] = mean * math.exp(to_size * surprise)
         self._count[n] = min(1 / share, _MEMORY)
         self._seen[n] = self._n_calls
         self._stale += _REFRESH if count < _KNOWN else 1
@@ -137,9 +142,9 @@ class Curve:
         beyond = rows > seen[-1]
         slope = (fitted[-1] - fitted[0]) / (seen[-1] - seen[0]) if len(seen) > 1 else _GUESSED_SLOPE * fitted[0]
         expected[beyond] += slope * (rows[beyond] - seen[-1])
-        rests_on = count[seen] * _DOUBTED / (_DOUBTED + self._n_calls - np.array(self._seen)[seen])
-        hoped = fitted * (1 - _DOUBT / rests_on.clip(1))
-        hoped[0] = fitted[0]  # what hope is compared with
+        age = self._n_calls - np.array(self._seen)[seen]
+        doubt = _DOUBT / count[seen] + np.sqrt(age / _WANDERED)
+        hoped = (fitted * (1 - doubt.clip(max=_MOST_DOUBT))).clip(fitted[0])  # which hope is compared with
         steps = np.maximum(np.searchsorted(seen, rows, side="right") - 1, 0)
         optimistic = np.minimum(expected, hoped[steps])
         # Past twice the largest call ever seen, hope ends.

@@ -44,7 +44,7 @@ _TEACHING = 4  # ordinary rounds of which one is learnt from
 _ALL_TEACH = (Kind.REPEATED, Kind.WORKED_OUT)  # every round of these kinds is learnt from
 _HABITUAL = 48  # rounds that prices, and the habit that follows from them, last
 _FIRST_HABIT = 8  # the same at first, when costs are hardly known
-_VERSION = 7  # of what is kept between runs
+_VERSION = 8  # of what is kept between runs
 
 
 class Policy:

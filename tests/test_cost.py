@@ -107,6 +107,38 @@ def test_the_first_evaluation_of_a_text_teaches_nothing() -> None:
     assert costs.verify.at(1) > 3.2
 
 
+@pytest.mark.parametrize("usual", [(1, 20, 6), (1, 1, 1), (1, 8, 8)])
+@pytest.mark.parametrize(
+    ("cold", "growth", "burst"), [(1.3, 0.0, 1.0), (1.0, 0.2, 1.0), (1.0, 0.0, 0.5), (1.0, 0.0, 2.0)]
+)
+def test_sizes_keep_their_proportions(cold: float, growth: float, burst: float, usual: tuple[int, int, int]) -> None:
+    """However texts begin, grow and are disturbed, sizes seen all the time do not drift away from the others."""
+    rng, curve, true = np.random.default_rng(0), taught({1: 2.9, 2: 3.3, 3: 3.7, 6: 4.9}), [0, 2.9, 3.3, 3.7]
+    for _ in range(200):
+        curve.begin()
+        for i, n in enumerate(rng.choice(3, 100, p=np.array(usual) / sum(usual)) + 1):
+            load = (cold if i < 6 else 1) * (1 + growth * i / 100) * (burst if 40 <= i < 50 else 1)
+            curve.observe(int(n), true[n] * load * np.exp(rng.normal(0, 0.05)))
+    assert curve.at(6) / curve.at(2) == pytest.approx(4.9 / 3.3, rel=0.25)
+
+
+def test_what_has_not_been_seen_for_long_is_hoped_to_have_become_cheap() -> None:
+    """The longer ago the more, but never cheaper than a lone row; a fresh call ends the hope."""
+    curve = taught({1: 3.0, 2: 3.5, 8: 9.0}, 20)
+    hopes = []
+    for calls in (100, 2000, 30_000):
+        for _ in range(calls):
+            curve.observe(2, 3.5)
+        hopes.append(curve.up_to(8, optimistic=True)[8] / curve.at(8))
+    assert hopes == sorted(hopes, reverse=True)
+    assert hopes[0] > 0.9
+    assert hopes[1] < 0.8
+    assert curve.up_to(8, optimistic=True)[8] >= curve.at(1)
+    for _ in range(40):
+        curve.observe(8, 9.0)
+    assert curve.up_to(8, optimistic=True)[8] > 0.95 * curve.at(8)
+
+
 def test_sizes_do_not_pay_for_an_accident() -> None:
     """Two late calls in a row look like a busy machine; once it is over, every size costs what it did."""
     costs = CostModel().at(1)
