@@ -51,7 +51,7 @@ inline float rough_log(float x) {
     int32_t bits;
     std::memcpy(&bits, &x, sizeof bits);
     const int32_t exponent = (bits - 0x3f3504f3) >> 23; // mantissas from the root of a half to that of two
-    bits -= exponent << 23;
+    bits -= exponent * (1 << 23);
     float mantissa;
     std::memcpy(&mantissa, &bits, sizeof mantissa);
     const float z = (mantissa - 1) / (mantissa + 1), z2 = z * z;
