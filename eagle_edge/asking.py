@@ -55,10 +55,10 @@ class Asking:
         self._asked_at = -2  # the round that last did
 
     def read(self, this: Round, at: int, listener: Listener) -> tuple[list[int], list[float]]:
-        """The head's first guesses, ids and log-probabilities, once it has read what was committed.
+        """The head's first guesses once it has read what was committed: ids and log-probabilities [k], best first.
 
         Args:
-            this: the round that asks.
+            this: the round that asks; its times, in ms, are added to.
             at: its number.
             listener: who is asked.
         """
@@ -72,7 +72,7 @@ class Asking:
         return head.first[0].tolist(), head.first[1].tolist()
 
     def level(self, this: Round, head: Head) -> Level:
-        """What evaluates further levels of the round that asked."""
+        """What evaluates further levels of the round that asked: nodes [n] give children [n, top_k] (``expand.py``)."""
         level_ms = self._costs.at(this.n_threads).level
 
         def level(tokens: Int32, parents: Int32, top_k: int) -> Children:

@@ -25,8 +25,8 @@ _FORGOTTEN = 128.0  # calls of other sizes after which a mean is half forgotten
 _KNOWN = 3  # calls after which a size can tell a busy machine from an unknown cost
 _BORROWED = 4  # calls that a cost with another number of threads counts as
 _DOUBT = 0.2  # share of a cost that may be too much where it rests on a single call; less the more it rests on
-_WANDERED = 40_000.0  # the same by the calls since its last one: half after a quarter of these, for costs wander
-_MOST_DOUBT = 0.6
+_WANDERED = 40_000.0  # calls since the last of a size after which all of its cost is in doubt; as the root of them
+_MOST_DOUBT = 0.6  # share of a cost
 _ACCIDENT = 30.0  # times a mean that a brief call counts as at most
 _TO_LOAD = 0.2  # of a surprise that is put down to the load of the machine; more at the start of a text
 _SELDOM = 1 / 8  # of a surprise: sizes that take more are not seen all the time
@@ -144,7 +144,7 @@ class Curve:
         expected[beyond] += slope * (rows[beyond] - seen[-1])
         age = self._n_calls - np.array(self._seen)[seen]
         doubt = _DOUBT / count[seen] + np.sqrt(age / _WANDERED)
-        hoped = (fitted * (1 - doubt.clip(max=_MOST_DOUBT))).clip(fitted[0])  # which hope is compared with
+        hoped = (fitted * (1 - doubt.clip(max=_MOST_DOUBT))).clip(fitted[0])  # no tree is cheaper than its root alone
         steps = np.maximum(np.searchsorted(seen, rows, side="right") - 1, 0)
         optimistic = np.minimum(expected, hoped[steps])
         # Past twice the largest call ever seen, hope ends.
