@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .config import DraftParams
 from .expand import Children, expand
-from .gguf_header import read_header
+from .gguf_header import GgufHeader, read_header
 from .head_format import HeadConfig
 from .native import Handle, array, call, ffi, lib, out_array
 from .pair import check_pair
@@ -32,8 +32,8 @@ class Draft:
     """An EAGLE head, loaded and checked against its target's file.
 
     Args:
-        head_path: the head, a GGUF file of architecture ``eagle3`` or ``eagle``.
-        target_path: the target's file; what the head lacks (embedding, output matrix) is read from it.
+        head: a GGUF file of architecture ``eagle3`` or ``eagle``, or its header where that has been read already.
+        target: the target's file or header; what the head lacks (embedding, output matrix) is read from the file.
         n_ctx: pairs the cache can hold.
         n_threads: CPU threads.
         params: the largest tree that will be asked for.
@@ -53,8 +53,8 @@ class Draft:
 
     def __init__(
         self,
-        head_path: str | os.PathLike[str],
-        target_path: str | os.PathLike[str],
+        head: str | os.PathLike[str] | GgufHeader,
+        target: str | os.PathLike[str] | GgufHeader,
         *,
         n_ctx: int,
         n_threads: int,
@@ -62,9 +62,11 @@ class Draft:
         n_gpu_layers: int = 0,
     ) -> None:
         params = params or DraftParams()
-        head = read_header(os.fspath(head_path))
+        head, target = (
+            file if isinstance(file, GgufHeader) else read_header(os.fspath(file)) for file in (head, target)
+        )
         self.config = HeadConfig.from_metadata(head)
-        check_pair(head, read_header(os.fspath(target_path)))
+        check_pair(head, target)
         self.max_top_k = min(params.top_k, self.config.n_draft_vocab)
         self._n_threads = n_threads
         settings = {
@@ -76,7 +78,7 @@ class Draft:
         }
         out = ffi.new("ee_draft **")
         native_params = ffi.new("ee_draft_params *", settings)
-        call(lib.ee_draft_open, os.fsencode(head_path), os.fsencode(target_path), native_params, out)
+        call(lib.ee_draft_open, os.fsencode(head.path), os.fsencode(target.path), native_params, out)
         self.handle = Handle(out[0], lib.ee_draft_free)
         info = ffi.new("ee_draft_info *")
         lib.ee_draft_get_info(self.handle.pointer, info)

@@ -17,7 +17,7 @@ from .draft import Draft
 from .drafter import Drafter
 from .errors import ContextFullError, PairError
 from .exactness import Exactness, Mode, open_exact
-from .gguf_header import read_header
+from .gguf_header import GgufHeader, read_header
 from .grammar import compile_constraint
 from .learnt import Learnt
 from .models import default_head, default_target
@@ -91,16 +91,18 @@ class Engine:
         draft_params: DraftParams | None = None,
     ) -> None:
         self.exactness: Exactness | None = None
+        path = target.path if isinstance(target, Target) else os.fspath(target)
+        pair = None if head is None else (read_header(os.fspath(head)), read_header(path))
+        if pair is not None:
+            check_pair(*pair)  # before a large target is loaded
         if isinstance(target, Target):
             self.target = target
         elif head is None and draft_params is not None and draft_params.total == 1:
             self.target = Target(target, target_params)
         else:
-            if head is not None:
-                check_pair(read_header(os.fspath(head)), read_header(os.fspath(target)))
             self.target, self.exactness = open_exact(target, target_params, exact)
         self.draft_params = draft_params or DraftParams.auto(min(64, self.target.params.max_nodes))
-        self.drafter = Drafter(None if head is None else self._load_head(head), self.draft_params)
+        self.drafter = Drafter(None if pair is None else self._load_head(*pair), self.draft_params)
         self.stats = Stats()
         self._ids: list[int] = []  # the text in the cache and its last token, which is not evaluated yet
         self._learnt = Learnt(self.drafter, self.target, head) if self.draft_params.automatic else None
@@ -171,7 +173,7 @@ class Engine:
             self.stats,
         )
 
-    def _load_head(self, head: str | os.PathLike[str]) -> Draft:
+    def _load_head(self, head: GgufHeader, target: GgufHeader) -> Draft:
         if not self.target.can_branch:
             raise PairError(
                 f"{self.target.path}: a recurrent target cannot drop a rejected branch; run it without a head"
@@ -179,7 +181,7 @@ class Engine:
         params = self.target.params
         draft = Draft(
             head,
-            self.target.path,
+            target,
             n_ctx=self.target.n_ctx,
             n_threads=params.n_threads,
             params=self.draft_params,

@@ -43,7 +43,7 @@ ee_status ee_target_clear_stream(ee_target * target, int32_t stream, char * err,
             ee::fail(EE_ERR_ARG, "stream %d is outside -1..%d", stream, t.params.n_streams - 1);
         }
         if (stream < 0) {
-            llama_memory_clear(t.memory(), true);
+            llama_memory_clear(t.memory(), /*data =*/false);
             t.stream_length.clear();
         } else if (!t.stream_length.empty()) {
             llama_memory_seq_rm(t.memory(), stream, -1, -1);

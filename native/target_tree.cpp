@@ -219,7 +219,8 @@ ee_status ee_target_rewind(ee_target * target, int32_t n_past, char * err, size_
         }
         ee::drop_tree(t);
         if (n_past == 0) {
-            llama_memory_clear(t.memory(), true);
+            // A cell that nobody sees counts for nothing, and zeros in all of them would take as long as a short prompt.
+            llama_memory_clear(t.memory(), /*data =*/false);
             t.stream_length.clear();
         } else if (!llama_memory_seq_rm(t.memory(), 0, n_past, -1)) {
             ee::fail(EE_ERR_ARG, "this target can only be rewound to its start");

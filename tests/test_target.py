@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,21 @@ def test_committed_paths_leave_the_cache_as_plain_decoding_would(tiny: Target, d
     tiny.rewind(0)
     prefill(tiny, text)
     np.testing.assert_allclose(row, tiny.eval_tree(chain(7, NOTHING)).logits(0), atol=1e-4)
+
+
+@pytest.mark.parametrize("make", [make_target, make_recurrent])
+def test_a_forgotten_text_leaves_no_trace(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    """Rows after a rewind to the start are, bit for bit, those of a target that has seen nothing else."""
+    path, params = make(tmp_path / "target.gguf"), TargetParams(n_ctx=512, n_batch=64, n_threads=2)
+    with Target(path, params) as used, Target(path, params) as new:
+        for _ in range(5):
+            used.prefill(list(range(64)))
+        used.eval_tree(chain(3, np.array([5, 7], np.int32)))
+        used.rewind(0)
+        for target in (used, new):
+            target.prefill([1, 2, 3])
+        row, as_new = (target.eval_tree(chain(4, NOTHING)).logits(0) for target in (used, new))
+        assert np.array_equal(row, as_new)
 
 
 @pytest.mark.parametrize("route", ["layer_input", "callback"])

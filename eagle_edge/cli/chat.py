@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from prompt_toolkit import PromptSession
-from prompt_toolkit.formatted_text import HTML
 
 from ..config import SamplingParams
 from ..equality import PLAIN
@@ -58,10 +57,10 @@ class Conversation:
         stderr.print(
             f"{name}, {'without a' if self.session.engine.draft is None else 'with its'} head; /help for commands"
         )
-        ask: PromptSession[str] | None = PromptSession(erase_when_done=False) if sys.stdin.isatty() else None
+        ask = _line_editor() if sys.stdin.isatty() else input
         while True:
             try:
-                line = ask.prompt(HTML("<b>> </b>")) if ask else input()
+                line = ask()
             except EOFError:
                 return
             except KeyboardInterrupt:
@@ -123,3 +122,12 @@ class Conversation:
         if self.session.engine.exactness is not None:
             lines.append(str(self.session.engine.exactness))
         return "\n".join(lines)
+
+
+def _line_editor() -> Callable[[], str]:
+    """Asks for a line that can be edited, and those before it found again."""
+    from prompt_toolkit import PromptSession  # a tenth of a second that no other command needs
+    from prompt_toolkit.formatted_text import HTML
+
+    session: PromptSession[str] = PromptSession(erase_when_done=False)
+    return lambda: session.prompt(HTML("<b>> </b>"))
